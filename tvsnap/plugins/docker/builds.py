@@ -197,7 +197,7 @@ class EngineTool:
 
     @contextlib.contextmanager
     def _built_by_buildkit(self, base: DockerfileBase, output: Output) -> Iterator[str]:
-        """Builds with the `docker` command, as the SDK does not support BuildKit."""
+        """Builds with the `docker` command, because the SDK does not support BuildKit."""
         command, env = _buildkit_command()
         command += ["--progress=plain", *(f"--label={name}={value}" for name, value in self.labels(BUILD).items())]
         command += [f"--network={network}"] if (network := self._network()) else []

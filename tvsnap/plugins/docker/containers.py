@@ -56,7 +56,7 @@ _STREAMS = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class Ownership:
     """The owner of containers and images."""
 
     home: str  # a tag of the data directory
@@ -103,11 +103,11 @@ class Containers:
         data_root: the engine's own directory, on its machine.
     """
 
-    def __init__(self, engine: Engine, whose: Whose, about: Mapping[str, Any]) -> None:
+    def __init__(self, engine: Engine, ownership: Ownership, about: Mapping[str, Any]) -> None:
         """`about` is the engine's information about itself."""
         self._engine = engine
         self._api = engine.api
-        self._whose = whose
+        self._ownership = ownership
         self.data_root = Path(str(about.get("DockerRootDir", "")))
         self._layered = about.get("Driver") == "overlay2"
         self._filter = _filter_options(about.get("SecurityOptions") or [])
@@ -160,8 +160,8 @@ class Containers:
             command=command,
             environment=[f"{name}={value}" for name, value in environment.items()],
             hostname=image.hostname,
-            name=f"tvsnap-{self._whose.home}-{name}",
-            labels=self._whose.labels("sandbox", image.digest),
+            name=f"tvsnap-{self._ownership.home}-{name}",
+            labels=self._ownership.labels("sandbox", image.digest),
             host_config=host,
             # No network of the engine: the runtime gives it one of its own, with loopback only. This also avoids
             # external /etc/hosts and /etc/resolv.conf, which no commit would contain, and takes a third less time to
@@ -324,7 +324,7 @@ class Containers:
         return int(self._look(container)["State"]["Pid"])
 
     def _mine(self) -> dict[str, list[str]]:
-        return {"label": [f"{LABEL_HOME}={self._whose.home}"]}
+        return {"label": [f"{LABEL_HOME}={self._ownership.home}"]}
 
     def _directory(self, container: str) -> Path:
         return self.data_root / "containers" / container

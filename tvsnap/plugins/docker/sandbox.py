@@ -60,7 +60,7 @@ _NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?|(.*/)?\.wh\..*",
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a sandbox has of the engine, reserved before its processes start.
+    """A sandbox's parts of the engine, reserved before its processes start.
 
     Attributes:
         id: the sandbox's name.

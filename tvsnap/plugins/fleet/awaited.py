@@ -161,7 +161,7 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
 
     @property
     def moves(self) -> int:
-        """How many times it has gone on at another server."""
+        """The number of times that it has gone on at another server."""
         return self.rollout.moves
 
     async def tools(self) -> Mapping[str, Any]:
@@ -169,7 +169,7 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
         return await self._made(lambda rollout: rollout.tools)
 
     async def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation by a thread; where the awaiting task is cancelled, so is the call."""
+        """Performs an operation by a thread; if the awaiting task is cancelled, so is the call."""
         return await self._made(lambda rollout: rollout.perform(operation))
 
     async def sandbox(self) -> AsyncSandbox:
@@ -192,7 +192,7 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
         """Returns at once: a server has settled a call when it answers it."""
 
     async def _made(self, work: Callable[[FleetRollout], V]) -> V:
-        """Returns what a thread gets from the rollout; where the awaiting task is cancelled, so is the call."""
+        """Returns what a thread gets from the rollout; if the awaiting task is cancelled, so is the call."""
         async with self.in_order() as rollout:
             under_way = self._threads.submit(work, rollout)
             try:

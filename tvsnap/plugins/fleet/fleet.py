@@ -34,7 +34,7 @@ class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
 
     A task's rollouts are at one server, so that they share states; a task that many rollouts are made of spreads. When
     a server is lost, its tasks go to others, and the rollouts that it had go on there: their calls are made again (or
-    answered, where others made them), and compared with what they have been shown. Where something else comes out, the
+    answered, if others made them), and compared with what they have been shown. If something else comes out, the
     rollout ends with `StateLost`: what a rollout was shown is the past of the state that it goes on from.
 
     Attributes:
@@ -49,7 +49,7 @@ class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
         Args:
             urls: the servers' addresses, as `tvsnap.connect` takes them. They are reached when they are needed.
                 Two addresses of one server are an error then.
-            token: what the servers let in with; None where they ask for none.
+            token: the token that the servers ask for; None if they ask for none.
             spread: open rollouts of a task that one server has, before the task spreads to another.
             patience: seconds to wait while a server's sandboxes are used up.
 
@@ -219,7 +219,7 @@ class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
             NotFound: no server knows it.
         """
         forgotten, freed = Forgotten(0, 0, 0, 0, ()), 0
-        self._nodes.first(lambda client: client.forget(**{**which, "dry_run": True}))  # raises where none knows it
+        self._nodes.first(lambda client: client.forget(**{**which, "dry_run": True}))  # raises if none knows it
         for _, answer in self._nodes.each(partial(_forgotten, which=which)):
             if answer is not None:
                 forgotten, freed = forgotten + answer[0], freed + answer[1]

@@ -61,7 +61,7 @@ class FleetGraph:
         for node, edges in answers:
             calls += [_of(node, edge) for edge in edges]
         if missing is not None and not calls:
-            self.resolve(state)  # raises where no server knows it
+            self.resolve(state)  # raises if no server knows it
         return calls
 
     def edge(self, id: int) -> Edge:

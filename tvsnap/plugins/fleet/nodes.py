@@ -25,7 +25,7 @@ AGAIN = 10.0
 STATES = 100_000
 """States of which it is known where they were seen."""
 LOST = (Unreachable, WorkerDied, ConnectionError)
-"""What tells that a rollout's node, or its process there, is gone."""
+"""Errors that mean that a rollout's node, or its process there, is gone."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class Nodes:
             node.lost = None
 
     def reachable(self, apart_from: Iterable[str] = ()) -> list[Node]:
-        """Returns the nodes that are not known to be lost; all, where that would be none."""
+        """Returns the nodes that are not known to be lost; all, if that would be none."""
         with self._lock:
             now, avoided = time.monotonic(), set(apart_from)
             nodes = [node for node in self._nodes.values() if node.url not in avoided]
@@ -196,7 +196,7 @@ class Nodes:
     def first(self, look: Callable[[Client], T], at_first: str | None = None) -> tuple[Node, T]:
         """Asks one node after the other, the one with the address `at_first` first, until one knows what is asked for.
 
-        Nodes that were lost come last: whether they can be reached again is found out where no other node knows it.
+        Nodes that were lost come last: whether they can be reached again is found out if no other node knows it.
 
         Raises:
             NotFound: none that can be reached does.

@@ -68,7 +68,7 @@ class Fleet(_Fleet):
     drawn for it.
 
     Attributes:
-        token: what the servers let in with: for clients that connect to one of them by hand.
+        token: the token that the servers ask for: for clients that connect to one of them by hand.
     """
 
     def __init__(

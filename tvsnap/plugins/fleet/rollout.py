@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a rollout begins, at whatever server.
+    """The beginning of a rollout, at any server.
 
     Attributes:
         key: what it is counted as at its node.
@@ -41,10 +41,10 @@ class Opening:
 
 @dataclass(slots=True)
 class _Step:
-    """What a rollout has done: how to do it again, and what was seen of it.
+    """A step of a rollout: how to do it again, and its result.
 
     Attributes:
-        again: the operation that does it once more; the reason where it cannot be repeated.
+        again: the operation that does it once more; the reason if it cannot be repeated.
         result: what the rollout saw of it, in a form that can be compared.
         after: seconds that had passed since the step before.
         state: where it has led, as far as that is known.
@@ -62,7 +62,7 @@ class FleetRollout(RolloutMethods):
     It is used by one thread at a time, but for `cancel`.
 
     Attributes:
-        moves: how many times it has gone on at another server.
+        moves: the number of times that it has gone on at another server.
     """
 
     def __init__(self, nodes: Nodes, opening: Opening, place: tuple[Node, RemoteRollout] | None = None) -> None:
@@ -112,12 +112,12 @@ class FleetRollout(RolloutMethods):
 
     @property
     def root(self) -> str:
-        """Where it began; see `Rollout.root`."""
+        """The state in which it began; see `Rollout.root`."""
         return self._do(lambda rollout: rollout.root)
 
     @property
     def depth(self) -> int:
-        """How many calls have changed its state; see `Rollout.depth`."""
+        """The number of calls that have changed its state; see `Rollout.depth`."""
         return self._do(lambda rollout: rollout.depth)
 
     @property
@@ -140,8 +140,9 @@ class FleetRollout(RolloutMethods):
     def perform(self, operation: Operation[T]) -> T:
         """Performs an operation; see `Performs.perform`.
 
-        A rollout that was given a file or a folder of this machine does not go on elsewhere, as that may have changed
-        since. What `get` does not write to a destination is read from the server that the rollout is at by then.
+        A rollout that was given a file or a folder of this machine does not go on elsewhere, because that may have
+        changed since. Contents that `get` does not write to a destination are read from the
+        server that the rollout is at by then.
 
         Raises:
             StateLost: its server is lost, and its past cannot be made again elsewhere as it was.
@@ -192,7 +193,7 @@ class FleetRollout(RolloutMethods):
     def sandbox(self) -> RemoteSandbox:
         """Returns its own sandbox; see `Rollout.sandbox`.
 
-        From then on the rollout does not go on elsewhere, as nobody knows what was done in the sandbox.
+        From then on the rollout does not go on elsewhere, because nobody knows what was done in the sandbox.
         """
 
         def run(rollout: RemoteRollout, passed: float) -> RemoteSandbox:
@@ -374,7 +375,7 @@ def _made(rollout: RemoteRollout, operation: Operation[Any], passed: float) -> A
 
 
 def _again(operation: Operation[Any]) -> Operation[Any] | str:
-    """Returns the operation that does something once more at another server; the reason where none can."""
+    """Returns the operation that does something once more at another server; the reason if none can."""
     if isinstance(operation, Put) and not isinstance(operation.source, bytes):
         return "it put a file or folder of this machine, which may have changed since"
     return replace(operation, destination=None) if isinstance(operation, Get) else operation

@@ -30,7 +30,7 @@ def choose(preferred: Sequence[str], here: Mapping[str, int], load: Counter[str]
     """Returns the node for one more rollout of a task.
 
     A task is at its first node until that has `spread` of its rollouts, then at its second, too, and so on: its states
-    stay together while it is small, and a task that many rollouts are made of spreads. Where all nodes have so many,
+    stay together while it is small, and a task that many rollouts are made of spreads. If all nodes have so many,
     the one with fewest rollouts gets it.
 
     Args:

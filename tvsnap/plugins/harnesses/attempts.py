@@ -30,7 +30,7 @@ TIMEOUT, SHOWN = 30.0, 4000  # seconds, characters
 THREADS = ThreadPoolExecutor(64, thread_name_prefix="tvsnap-attempt")
 """Make the calls of trainers that have an event loop, which must not wait for them."""
 COMMAND = "The bash command. It runs in a shell that is kept: the directory and variables last."
-"""What models are told of the argument of the tool `bash`."""
+"""The description of the argument of the tool `bash` for models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Assignment:
         image: an image's name or digest, or the path of a folder that describes one.
         task: the task's name, by which rollouts are listed.
         setup: commands that are run before the model begins.
-        verifier: finds out what the model has achieved; None where the trainer grades by other means.
+        verifier: finds out what the model has achieved; None if the trainer grades by other means.
         salt: keeps rollouts apart: they share states only with those of the same salt.
     """
 
@@ -149,7 +149,7 @@ def as_text(result: ToolResult, most: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the attempts of a trainer have in common.
+    """Settings of all attempts of a trainer.
 
     Attributes:
         options: the cache, which the attempts of a process share.

@@ -1,4 +1,4 @@
-"""What plug-ins find in commands and outputs: random names, reads of logs, a missing network."""
+"""Clues in commands and outputs: random names, reads of logs, a missing network."""
 
 from __future__ import annotations
 

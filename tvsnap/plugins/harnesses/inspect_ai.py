@@ -66,7 +66,7 @@ class TvsnapSandboxConfig(BaseModel, frozen=True):
     image: str = "terminal"
     """An image's name or digest; or the path of a folder (with a slash) or file that an image is built from."""
     cwd: str = ""
-    """Where commands start and relative paths begin; by default the image's working directory."""
+    """The folder in which commands start and relative paths begin; by default the image's working directory."""
     user: str | None = None
     """The user of commands that name none; by default the image's user."""
     home: str | None = None
@@ -74,11 +74,11 @@ class TvsnapSandboxConfig(BaseModel, frozen=True):
     url: str | None = None
     """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
     token: str | None = Field(default=None, exclude=True, repr=False)
-    """What the server lets in with; by default `TVSNAP_TOKEN`. It is not saved."""
+    """The token that the server asks for; by default `TVSNAP_TOKEN`. It is not saved."""
     backend: str = "local"
     """The name of a backend; see `tvsnap.Cache`."""
     policy: str = "default"
-    """When snapshots are taken; see `tvsnap.Cache`."""
+    """The policy for snapshots; see `tvsnap.Cache`."""
     use_cache: bool = True
     """False to execute every call."""
     salt: str | None = None
@@ -86,11 +86,11 @@ class TvsnapSandboxConfig(BaseModel, frozen=True):
     timeouts: Literal["private", "shared"] = "private"
     """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
     network: Literal["none", "public"] | tuple[str, ...] | None = None
-    """What commands may reach outside; by default the image's setting. See `tvsnap.Cache.rollout`."""
+    """Hosts that commands may reach; by default the image's setting. See `tvsnap.Cache.rollout`."""
 
     @property
     def options(self) -> CacheOptions:
-        """How the cache is opened."""
+        """The options of the cache."""
         return CacheOptions.chosen(
             *(self.home, self.url, self.token),
             backend=self.backend,
@@ -112,7 +112,7 @@ def _find_image(store: ImageStore | RemoteImages, image: str) -> Image:
     """Returns an image, see `find_image`.
 
     Of a text that is no absolute path, as in `--sandbox tvsnap:terminal`, Inspect makes one below the task's folder.
-    Where there is nothing, its end is the image's name.
+    If there is nothing, its end is the image's name.
     """
     path = Path(image)
     if path.is_absolute() and not path.exists():

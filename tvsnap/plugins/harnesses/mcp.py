@@ -99,7 +99,7 @@ class Session:
     _rollouts: dict[str, AnyAsyncRollout] = field(default_factory=dict)
     _present: str = "1"
     _begun: int = 1
-    # Calls are made in order of arrival, as each depends on the one before.
+    # Calls are made in order of arrival, because each depends on the one before.
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __aenter__(self) -> Session:

@@ -47,7 +47,7 @@ class TvsnapEnvironmentConfig(BaseModel):
     image: str
     """An image's name or digest; or the path of a folder (with a slash) that an image is built from."""
     cwd: str = ""
-    """Where commands start; by default the image's working directory."""
+    """The folder in which commands start; by default the image's working directory."""
     env: dict[str, str] = {}
     """Environment variables of commands."""
     forward_env: list[str] = []
@@ -63,11 +63,11 @@ class TvsnapEnvironmentConfig(BaseModel):
     url: str | None = None
     """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
     token: str | None = Field(default=None, exclude=True, repr=False)
-    """What the server lets in with; by default `TVSNAP_TOKEN`. It is not saved."""
+    """The token that the server asks for; by default `TVSNAP_TOKEN`. It is not saved."""
     backend: str = "local"
     """The name of a backend; see `tvsnap.Cache`."""
     policy: str = "default"
-    """When snapshots are taken; see `tvsnap.Cache`."""
+    """The policy for snapshots; see `tvsnap.Cache`."""
     use_cache: bool = True
     """False to execute every command."""
     task: str = ""
@@ -77,7 +77,7 @@ class TvsnapEnvironmentConfig(BaseModel):
     timeouts: Literal["private", "shared"] = "private"
     """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
     network: Literal["none", "public"] | list[str] | None = None
-    """What commands may reach outside; by default the image's setting. See `tvsnap.Cache.rollout`."""
+    """Hosts that commands may reach; by default the image's setting. See `tvsnap.Cache.rollout`."""
     output_limit: int = 16 * MIB
     """The most bytes that one command may print; more is cut in the middle."""
 
@@ -186,7 +186,7 @@ class TvsnapEnvironment:
     def __del__(self) -> None:
         if "rollout" not in self.__dict__ or sys.is_finalizing():
             return  # it never began, or was closed with the process's cache: a thread would wait for ever
-        # In a thread, as the garbage collector may call this while the calling thread holds tvsnap's locks.
+        # In a thread, because the garbage collector may call this while the calling thread holds tvsnap's locks.
         with contextlib.suppress(RuntimeError):  # at the interpreter's end no thread can start, and the cache is closed
             threading.Thread(target=self.rollout.close, name="tvsnap-close").start()
 
@@ -198,7 +198,7 @@ def _output(command: str, seconds: float, result: ToolResult) -> dict[str, Any]:
 
 
 def _failure(output: str, kind: str, message: str) -> dict[str, Any]:
-    """Returns what mini-swe-agent's own environments return where an exception of this kind ends a command."""
+    """Returns what mini-swe-agent's own environments return if an exception of this kind ends a command."""
     return {
         "output": output,
         "returncode": -1,

@@ -62,7 +62,7 @@ class TvsnapWorkspace(BaseWorkspace):
     """An OpenHands workspace whose commands run in tvsnap's sandboxes, or are answered from its graph."""
 
     working_dir: str = ""
-    """Where commands start and relative paths begin; by default the image's working directory."""
+    """The folder in which commands start and relative paths begin; by default the image's working directory."""
     image: str
     """An image's name or digest; or the path of a folder (with a slash) that an image is built from."""
     user: str | None = None
@@ -72,11 +72,11 @@ class TvsnapWorkspace(BaseWorkspace):
     url: str | None = None
     """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
     token: str | None = Field(default=None, exclude=True, repr=False)
-    """What the server lets in with; by default `TVSNAP_TOKEN`. It is not saved."""
+    """The token that the server asks for; by default `TVSNAP_TOKEN`. It is not saved."""
     backend: str = "local"
     """The name of a backend; see `tvsnap.Cache`."""
     policy: str = "default"
-    """When snapshots are taken; see `tvsnap.Cache`."""
+    """The policy for snapshots; see `tvsnap.Cache`."""
     use_cache: bool = True
     """False to execute every command."""
     task: str = ""
@@ -86,7 +86,7 @@ class TvsnapWorkspace(BaseWorkspace):
     timeouts: Literal["private", "shared"] = "private"
     """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
     network: Literal["none", "public"] | list[str] | None = None
-    """What commands may reach outside; by default the image's setting. See `tvsnap.Cache.rollout`."""
+    """Hosts that commands may reach; by default the image's setting. See `tvsnap.Cache.rollout`."""
     output_limit: int = 16 * MIB
     """The most bytes that one command may print; more is cut in the middle."""
 
@@ -127,7 +127,7 @@ class TvsnapWorkspace(BaseWorkspace):
 
     @property
     def sources(self) -> dict[str, int]:
-        """How many calls were answered in which way."""
+        """The number of calls by their source."""
         return self._sources
 
     @property
@@ -312,7 +312,7 @@ class TvsnapWorkspace(BaseWorkspace):
         rollout = (getattr(self, "__pydantic_private__", None) or {}).get("_rollout")
         if rollout is None or sys.is_finalizing():
             return  # it never began, or was closed with the process's cache: a thread would wait for ever
-        # In a thread, as the garbage collector may call this while the calling thread holds tvsnap's locks.
+        # In a thread, because the garbage collector may call this while the calling thread holds tvsnap's locks.
         with contextlib.suppress(RuntimeError):  # at the interpreter's end no thread can start, and the cache is closed
             threading.Thread(target=rollout.close, name="tvsnap-close").start()
 
@@ -336,7 +336,7 @@ class SandboxTerminalAction(Action):
 
 
 class SandboxTerminalObservation(Observation):
-    """What a command printed."""
+    """The output of a command."""
 
     exit_code: int | None = Field(default=None, description="The exit status; none if the command was ended.")
     timeout: bool = Field(default=False, description="Whether the command was ended by its timeout.")

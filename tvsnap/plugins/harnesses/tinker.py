@@ -161,7 +161,7 @@ def sandbox_factory(
     Args:
         home: the data directory; by default the usual one, or the server in `TVSNAP_URL`.
         url: the address of a server, in place of a data directory; see `tvsnap.connect`.
-        token: what the server lets in with; by default `TVSNAP_TOKEN`.
+        token: the token that the server asks for; by default `TVSNAP_TOKEN`.
         settings: `backend`, `policy`, `use_cache`, `timeouts` and `grade_executions`, as in `tvsnap.Cache`.
 
     Returns:

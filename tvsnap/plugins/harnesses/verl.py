@@ -125,7 +125,7 @@ class TvsnapToolAgentLoop(ToolAgentLoop):
             kwargs: the columns of the row; `extra_info` says its task.
 
         Returns:
-            What verl's loop returns, with `reward_score` where the task has a verifier. How many
+            What verl's loop returns, with `reward_score` if the task has a verifier. How many
             calls were answered in which way is in `extra_fields["tvsnap"]`.
 
         Raises:

@@ -25,7 +25,7 @@ PULL_EVERY_S = 60.0
 FOR_CALLS_S = 5.0
 """Seconds for which the first rollout of a task waits at most for the task's calls."""
 FOR_IMAGE_S = 600.0
-"""The same, where there is no such image here, so that the rollout could not begin."""
+"""The same, if there is no such image here, so that the rollout could not begin."""
 CLOSING_S = 30.0
 """Seconds that `close` takes at most to push what is new."""
 
@@ -36,7 +36,7 @@ _NOTHING_TO_WAIT_FOR.set()
 
 @dataclass(slots=True)
 class _Task:
-    """What is known of a task.
+    """The facts about a task.
 
     Attributes:
         looked: when it was last looked for in the store, by time.monotonic().
@@ -52,7 +52,7 @@ class _Task:
 class StoredTasks:
     """The tasks of a cache that are kept in an object store. Thread-safe.
 
-    Rollouts wait for little of it: the first one of a task for its calls, for some seconds at most. Where the store
+    Rollouts wait for little of it: the first one of a task for its calls, for some seconds at most. If the store
     cannot be reached, that is logged, and rollouts go on without it.
     """
 
@@ -99,7 +99,7 @@ class StoredTasks:
         return record.called
 
     def patience(self, image: str) -> float:
-        """Returns for how many seconds a rollout should wait for that: long where its image is yet to come.
+        """Returns for how many seconds a rollout should wait for that: long if its image is yet to come.
 
         Args:
             image: the image's name or digest.

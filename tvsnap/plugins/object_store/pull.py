@@ -24,15 +24,16 @@ _DEEPEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What a pull has brought.
+    """The result of a pull.
 
     Attributes:
-        images: how many images are new here.
-        calls: how many calls are new here.
-        known: how many calls were here already.
-        conflicting: how many calls are left out, as they led elsewhere here, or lie behind such calls.
-        snapshots: how many snapshots are new here.
-        left_out: why others are not used, with how many they are.
+        images: the number of images that are new here.
+        calls: the number of calls that are new here.
+        known: the number of calls that were here already.
+        conflicting: the number of calls that are left out, because they led elsewhere here, or lie behind such
+            calls.
+        snapshots: the number of snapshots that are new here.
+        left_out: the number of other snapshots by the reason for which they are not used.
         fetched_bytes: bytes that were fetched, compressed.
     """
 

@@ -31,14 +31,14 @@ CALLS_TOGETHER = 500
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a push has sent.
+    """The result of a push.
 
     Attributes:
-        roots: of how many roots.
-        calls: how many calls.
-        images: how many images.
-        snapshots: how many snapshots.
-        left_out: why some snapshots were left out, by state.
+        roots: the number of roots.
+        calls: the number of calls.
+        images: the number of images.
+        snapshots: the number of snapshots.
+        left_out: reasons for which snapshots were left out, by state.
         sent_bytes: bytes that the store did not have, compressed.
     """
 
@@ -177,8 +177,8 @@ class _Snapshots:
     """Sends the snapshots of states.
 
     Attributes:
-        count: how many were sent.
-        left_out: why others were not, by state.
+        count: the number of snapshots that were sent.
+        left_out: reasons for which others were not, by state.
     """
 
     def __init__(self, store: ObjectStore, graph: Graph, backend: Backend, progress: Progress) -> None:

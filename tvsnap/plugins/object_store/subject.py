@@ -1,4 +1,4 @@
-"""What a push and a pull are of: a task, or a state; and their progress."""
+"""The subject of a push and a pull, a task or a state, and their progress."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _MOST_ATTRIBUTES = 64
 _KEPT_BLOBS = 16
 
 Extents = list[list[Any]]
-"""Where the bytes of a file are: blob, offset, length."""
+"""A place of bytes of a file: blob, offset, length."""
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ def unpack_tree(
                 os.link(_inside(root, entry["link"]), full, follow_symlinks=False)
                 continue
             _make(blobs, entry, full, directories, progress)
-        # Last, as what is made in a directory changes its time; the deepest first.
+        # Last, because what is made in a directory changes its time; the deepest first.
         for path, entry in sorted(directories.items(), reverse=True):
             _apply_metadata(entry, _inside(root, path) if path else os.fsencode(root))
     except OSError as error:

@@ -29,7 +29,7 @@ class Discrete(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RolloutSummary:
-    """What one rollout was like.
+    """The outcome of one rollout.
 
     Attributes:
         reward: the sum of its rewards, not discounted.

@@ -126,7 +126,7 @@ class PriorCache:
 
     @property
     def capacity(self) -> int:
-        """How many answers are kept at most; it may be changed at any time."""
+        """The most answers that are kept; it may be changed at any time."""
         return self._capacity
 
     @capacity.setter
@@ -158,7 +158,7 @@ class PriorCache:
 
         Raises:
             UsageError: the question makes no sense, or the model's answer does not.
-            TvsnapError: the file cannot be read. Where it cannot be written, as on a full disk, that is logged.
+            TvsnapError: the file cannot be read. If it cannot be written, as on a full disk, that is logged.
         """
         ordered, question = question_of(self._model, goal, actions, state, text)
         start = time.perf_counter()

@@ -14,7 +14,7 @@ LARGEST_JS = math.log(2)
 """The Jensen-Shannon divergence of two distributions that have no action in common, in nats."""
 
 Proposals = Mapping[str, float] | Iterable[str]
-"""What a model proposes: weights of actions, or actions, each as often as it was proposed."""
+"""A model's proposals: weights of actions, or actions, each as often as it was proposed."""
 
 
 class Smoothed(NamedTuple):
@@ -36,7 +36,7 @@ LARGEST = sys.float_info.max
 def smooth(proposals: Proposals, actions: Sequence[str], share: float) -> Smoothed:
     """Returns proposals as probabilities of the admissible actions.
 
-    A proposal that is not admissible is left out. Where none is admissible, all actions are equally probable.
+    A proposal that is not admissible is left out. If none is admissible, all actions are equally probable.
 
     Args:
         proposals: weights of actions of at least 0, which need not add up to 1; or actions, once for each proposal.
@@ -76,7 +76,7 @@ def smooth(proposals: Proposals, actions: Sequence[str], share: float) -> Smooth
 
 
 def kl(p: Sequence[float], q: Sequence[float]) -> float:
-    """Returns the Kullback-Leibler divergence KL(p || q) in nats; infinity where q excludes what p does not.
+    """Returns the Kullback-Leibler divergence KL(p || q) in nats; infinity if q excludes what p does not.
 
     Args:
         p: probabilities that add up to 1.
@@ -108,6 +108,6 @@ def js(p: Sequence[float], q: Sequence[float]) -> float:
 
 
 def _check_same_actions(p: Sequence[float], q: Sequence[float]) -> None:
-    """Raises UsageError where two distributions are of different lengths."""
+    """Raises UsageError if two distributions are of different lengths."""
     if len(p) != len(q):
         raise UsageError(f"the distributions are over {len(p)} and {len(q)} actions; compare those over the same ones")

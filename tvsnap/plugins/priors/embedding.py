@@ -117,7 +117,7 @@ def name_of(embedder: Callable[[str], Sequence[float]]) -> str:
 
 
 def _found(module: str, place: str) -> object:
-    """Returns what a module has at a place, such as `Class.method`; None where it has nothing there."""
+    """Returns what a module has at a place, such as `Class.method`; None if it has nothing there."""
     value: object = sys.modules.get(module)
     for part in place.split("."):
         value = getattr(value, part, None)

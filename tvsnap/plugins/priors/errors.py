@@ -1,4 +1,4 @@
-"""How wrong answers of similar states are, by their distance: measured where the model is asked all the same."""
+"""The errors of answers of similar states, by distance: measured when the model is asked all the same."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class _Mean:
 
 
 class Errors:
-    """What comparisons have shown of answers of similar states, and how many of them may be given. Thread-safe.
+    """The errors of answers of similar states in comparisons, and the share of them that may be given. Thread-safe.
 
     The *error* of an answer is its Jensen-Shannon divergence from what the model says, as a share of the largest: 0 for
     the same, 1 for nothing in common. Whenever the model is asked, its answer is compared with that of the most similar
-    state, also where that is too far away to be given, so that a measurement costs no question of its own. A bound on
+    state, also if that is too far away to be given, so that a measurement costs no question of its own. A bound on
     the mean error is kept for each class of distances, less what the model's own chance makes at least: the error of
     answers of the same state, which refreshes measure.
     """
@@ -144,7 +144,7 @@ def _class(cosine: float) -> int:
 
 
 def _divergence(p: float, q: float) -> float:
-    """Returns the Kullback-Leibler divergence of two coins in nats; infinity where q excludes what p does not."""
+    """Returns the Kullback-Leibler divergence of two coins in nats; infinity if q excludes what p does not."""
     if (p > 0.0 and q <= 0.0) or (p < 1.0 and q >= 1.0):
         return math.inf
     first = p * math.log(p / q) if p > 0.0 else 0.0

@@ -1,4 +1,4 @@
-"""What a lookup returns: a model's proposals as probabilities, and their origin."""
+"""The result of a lookup: a model's proposals as probabilities, and their source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Source = Literal["exact", "near", "coalesced", "asked"]
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What a model proposes in a state, as probabilities of the admissible actions.
+    """A model's proposals in a state, as probabilities of the admissible actions.
 
     Attributes:
         probabilities: by action, in the order in which the actions were given; each is above 0, and they add up to 1.
@@ -23,7 +23,7 @@ class Prior:
         similarity: the cosine of this state's vector and that of the state whose answer it is; 1 but for `near`.
         uses: how often this answer was used before.
         age_s: seconds since the model gave it.
-        error: the mean Jensen-Shannon divergence between it and newer answers, in nats; None where none was asked for.
+        error: the mean Jensen-Shannon divergence between it and newer answers, in nats; None if none was asked for.
     """
 
     probabilities: dict[str, float]

@@ -39,7 +39,7 @@ def posterior(prior: Mapping[str, float], values: Mapping[str, float], temperatu
             logits[action] = math.log(weight), value
     if not logits:
         raise UsageError("the prior has no action with a weight above 0; smooth it over the admissible actions")
-    # Of values, the largest is subtracted before the division: a difference over a tiny temperature is -inf, never nan.
+    # The largest value is subtracted before the division: a difference over a tiny temperature is -inf, never nan.
     best = max(value for _, value in logits.values())
     scores = {action: log + (value - best) / temperature for action, (log, value) in logits.items()}
     largest = max(scores.values())

@@ -30,7 +30,7 @@ _OVERHEAD = 200
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked up.
+    """A question to the cache.
 
     Attributes:
         goal: what the agent is to do.
@@ -80,7 +80,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class PriorStats:
-    """What a prior cache holds, and what all processes that used it have done.
+    """The contents of a prior cache, and counts of all processes that used it.
 
     Attributes:
         entries: answers that are kept.
@@ -99,7 +99,7 @@ class PriorStats:
         near_divergence: the same for answers of similar states, the abstraction's error included; None without any.
         near_bound: the mean of what the error of answers of similar states was at most, by what had been measured when
             each was given (see `Errors`), 0 to 1; None without any.
-        refused: the mean share of the proposals that were not admissible, 0 to 1; None where the model was not asked.
+        refused: the mean share of the proposals that were not admissible, 0 to 1; None if the model was not asked.
         evicted: entries that made room for others.
         damaged: entries that were found damaged and deleted.
         asked_s: seconds that the model took.
@@ -133,7 +133,7 @@ class PriorStats:
 
     @property
     def error_bound(self) -> float:
-        """What the error that similar states brought is at most, as the mean over all lookups, 0 to 1."""
+        """The bound of the error that similar states brought, as the mean over all lookups, 0 to 1."""
         return (self.near_bound or 0.0) * self.near_hits / self.lookups if self.lookups else 0.0
 
 
@@ -149,7 +149,7 @@ class Store:
         self.database = Database(path, FORMAT)
 
     def question(self, question: Question) -> int | None:
-        """Returns the number of a goal with its actions; None where nothing is kept of it."""
+        """Returns the number of a goal with its actions; None if nothing is kept of it."""
         with self.database.read() as reader:
             row = reader.execute(
                 "SELECT id FROM questions WHERE goal = ? AND actions = ?", (question.goal, question.actions_digest)
@@ -344,7 +344,7 @@ def worth(uses: int, ask_s: float, error: float | None, size: int) -> float:
     Args:
         uses: how often it has answered.
         ask_s: seconds that the model takes for it.
-        error: its mean Jensen-Shannon divergence from new answers, in nats; None where that is not known.
+        error: its mean Jensen-Shannon divergence from new answers, in nats; None if that is not known.
         size: its bytes on disk.
     """
     return (uses + 1) * ask_s * (1.0 - (error or 0.0) / LARGEST_JS) / size

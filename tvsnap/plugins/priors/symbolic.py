@@ -25,7 +25,7 @@ LEAST_DEVIATION = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class SymbolicAction:
-    """What an action's name stands for: a Gaussian in action space, in which each coordinate reaches from -1 to 1.
+    """The meaning of an action's name: a Gaussian in action space, in which each coordinate reaches from -1 to 1.
 
     Attributes:
         mean: a coordinate for each dimension of the action space, at least one, -1 to 1.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[numpy.float32]
 
 HIDDEN, DIMENSION = 32, 8
-"""Of the encoder: how wide its hidden layer is, and how many numbers it returns."""
+"""The width of the encoder's hidden layer, and the numbers that it returns."""
 ARRAYS = ("mean", "scale", "first", "first_bias", "second", "second_bias", "centroids")
 
 
@@ -98,7 +98,7 @@ class Symbols:
         """Learns an encoder by contrast, and centroids of what it makes of the pairs' observations.
 
         The loss of a pair of the same situation is 1 - cosine, that of others max(0, cosine - margin); the centroids
-        are those of k-means on the sphere. Both are our choice, as the paper gives no formula.
+        are those of k-means on the sphere. Both are our choice, because the paper gives no formula.
 
         Args:
             pairs: a few hundred, of both labels.
@@ -142,7 +142,7 @@ class Symbols:
 
     @property
     def count(self) -> int:
-        """How many symbols there are."""
+        """The number of symbols."""
         return len(self._arrays["centroids"])
 
     def numbers(self, observations: Any) -> Any:

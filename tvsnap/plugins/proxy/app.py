@@ -30,8 +30,8 @@ from tvsnap.wire.errors import Unreachable, error_data, meaning_of
 T = TypeVar("T")
 logger = logging.getLogger("tvsnap.proxy")
 CACHE_HEADER = "x-tvsnap-cache"
-"""Of answers: `hit`, `miss` or `bypass`. Of requests: `bypass` to ask the model's server without looking or keeping,
-`refresh` to ask it and keep its answer."""
+"""The header of answers: `hit`, `miss` or `bypass`; of requests: `bypass` to ask the model's server without looking or
+keeping, `refresh` to ask it and keep its answer."""
 STATS_PATH = "/tvsnap/stats"
 FLUSH_S = 1.0
 """Seconds between which counts are kept in memory; a process that is killed loses these."""
@@ -43,7 +43,7 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD")
 
 
 class Proxy:
-    """What is in front of a model's server. It is used on one event loop."""
+    """A cache in front of a model's server. It is used on one event loop."""
 
     def __init__(self, upstream: Upstream, store: AnswerStore, priors: Priors, settings: ServerSettings) -> None:
         """
@@ -109,7 +109,7 @@ class Proxy:
         return await self._pass_on(request, flight, "miss")
 
     async def _kept(self, key: Keyed) -> Answer | None:
-        """Returns the answer that is kept; None, too, where the file cannot be read: the server is asked then."""
+        """Returns the answer that is kept; None, too, if the file cannot be read: the server is asked then."""
         try:
             return await asyncio.to_thread(self._store.get, key.key)
         except TvsnapError as error:
@@ -225,7 +225,7 @@ class _Passed(StreamingResponse):
         self._flight = flight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends it; where the rest of it is lost, the connection is closed before its end, for the client to notice."""
+        """Sends it; if the rest of it is lost, the connection is closed before its end, for the client to notice."""
         try:
             await super().__call__(scope, receive, send)
         except TvsnapError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SAMPLED = ("/chat/completions", "/completions")
-"""The ends of paths whose answers are drawn: they have one answer where the temperature is 0 or a seed is given."""
+"""The ends of paths whose answers are drawn: they have one answer if the temperature is 0 or a seed is given."""
 FIXED = ("/embeddings",)
 """The ends of paths whose answers are not drawn."""
 _REAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
@@ -29,7 +29,7 @@ _BEGIN_OF_NO_ANSWER = ("sec-", "x-stainless-")
 All others may say who asks, or for whom: a cookie, a key of any name, the header of a gateway.
 """
 _SAME_FOR_ALL = frozenset(("accept-encoding", "host"))
-"""Headers that the proxy makes itself: an answer may vary by them, as they are the same in each request."""
+"""Headers that the proxy makes itself: an answer may vary by them, because they are the same in each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Keyed:
 
     Attributes:
         key: the digest of all that the answer depends on.
-        model: the name of the model; empty where the request names none.
+        model: the name of the model; empty if the request names none.
         streams: whether the answer is asked for as a stream of events.
     """
 

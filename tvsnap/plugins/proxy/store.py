@@ -45,7 +45,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ProxyStats:
-    """What the file holds, and what all processes that used it have done.
+    """The contents of the file, and counts of all processes that used it.
 
     Attributes:
         answers: how many are kept.

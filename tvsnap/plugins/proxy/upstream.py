@@ -29,7 +29,7 @@ OF_REQUEST = OF_CONNECTION | {"host", "content-length", "accept-encoding", "expe
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How an answer begins.
+    """The beginning of an answer.
 
     Attributes:
         status: of HTTP.
@@ -41,7 +41,7 @@ class Head:
 
     @property
     def content_type(self) -> str:
-        """The media type with its parameters; empty where none is said."""
+        """The media type with its parameters; empty if none is said."""
         return next((value for name, value in self.headers if name == "content-type"), "")
 
     def words(self, header: str) -> set[str]:

@@ -16,7 +16,9 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 from tvsnap.model.errors import NotFound
 from tvsnap.plugins.server.call_routes import CallRoutes
 from tvsnap.plugins.server.content_routes import ContentRoutes
+from tvsnap.plugins.server.health_routes import HealthRoutes
 from tvsnap.plugins.server.http import REQUESTS, Endpoint, Guard, Open, Operation, error_response, json_response
+from tvsnap.plugins.server.image_routes import ImageRoutes
 from tvsnap.plugins.server.logs import RequestLog
 from tvsnap.plugins.server.openapi import document
 from tvsnap.plugins.server.page_routes import page_routes
@@ -37,13 +39,14 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
 
     Args:
         service: what it serves; the settings say whom it lets in.
-        worker: which of several processes it is; None where there is one.
+        worker: which of several processes it is; None if there is one.
     """
     settings = service.settings
     terminals = TerminalRoutes(service)
     rooms = (
         *(RolloutRoutes(service), SandboxRoutes(service), ContentRoutes(service)),
-        *(ReportRoutes(service), CallRoutes(service), UpkeepRoutes(service), terminals),
+        *(ReportRoutes(service), CallRoutes(service), ImageRoutes(service), HealthRoutes(service)),
+        *(UpkeepRoutes(service), terminals),
     )
     operations = [operation for room in rooms for operation in room.operations]
     foreign = TVCacheRoutes(service, worker).operations if settings.tvcache else []
@@ -92,7 +95,7 @@ class Routes(Router):
         """
         Args:
             routes: in the order in which they are looked at.
-            default: answers where none of them fits.
+            default: answers if none of them fits.
             lifespan: what is done at the beginning and at the end.
         """
         super().__init__(routes, default=default, lifespan=lifespan)

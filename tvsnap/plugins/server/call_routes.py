@@ -24,7 +24,7 @@ MOST_FOUND = 100_000
 
 
 class CallRoutes:
-    """What tells recorded calls, however many there are."""
+    """Operations that list recorded calls, however many there are."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -1,4 +1,4 @@
-"""What happens at a server, told to who listens: server-sent events."""
+"""Events of a server, sent to clients that listen: server-sent events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Events:
 
     @property
     def heard(self) -> bool:
-        """Whether anybody listens; where nobody does, nothing need be told."""
+        """Whether anybody listens; if nobody does, nothing need be told."""
         return bool(self._listeners)
 
     def tell(self, name: str, data: Any, tenant: Tenant | None = None) -> None:
@@ -77,7 +77,7 @@ class _Listener:
         self._there = asyncio.Event()
 
     def add(self, event: bytes) -> None:
-        """Has an event wait, or counts it where too many do."""
+        """Has an event wait, or counts it if too many do."""
         if len(self._waiting) < MOST_WAITING and not self._dropped:
             self._waiting.append(event)
         else:  # in one gap, which is told once those before it were taken

@@ -1,4 +1,4 @@
-"""What clients hold open: rollouts and sandboxes, with their time to live."""
+"""Rollouts and sandboxes that clients hold open, with their time to live."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tvsnap.plugins.server.tenants import Tenant, check_possible
 from tvsnap.wire.errors import Busy
 
 ANSWERS_KEPT = 16
-"""Of one rollout or sandbox, for a client that does not say which answers have come."""
+"""Answers of one rollout or sandbox that are kept for a client that does not say which have come."""
 _MOMENT = 0.001
 
 logger = logging.getLogger("tvsnap.server")
@@ -105,7 +105,7 @@ class HeldRollout(Held):
         rollout: the rollout.
         given: its sandbox, if the client has asked for it.
         leave: ends what belongs to it.
-        outcome: the error that ends it, in words; None where none does.
+        outcome: the error that ends it, in words; None if none does.
     """
 
     rollout: AsyncRollout
@@ -166,7 +166,7 @@ H = TypeVar("H", bound=Held)
 
 
 class Table(Generic[H]):
-    """What clients hold of one kind, by id. It is used on one event loop."""
+    """Rollouts, or sandboxes, that clients hold, by id. It is used on one event loop."""
 
     def __init__(self, what: str, most: int, ttl: float, metrics: Metrics, prefix: str = "") -> None:
         """

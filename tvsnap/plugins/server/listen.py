@@ -46,7 +46,7 @@ async def serve(
         cache: the cache.
         settings: whom to let in, what clients may hold.
         sockets: where it listens.
-        worker: which of several processes it is; None where there is one.
+        worker: which of several processes it is; None if there is one.
         ready: is called once the cache can be used.
     """
     connections: Collection[object] = ()

@@ -31,10 +31,10 @@ class Line(Struct, omit_defaults=True, kw_only=True):
         message: its words; `request` for requests.
         exception: where the message tells of one, with the way to it.
         method: of the request.
-        route: its path, with the names of parameters in braces; None where there is nothing at its path.
-        status: of the answer; None where none was begun.
+        route: its path, with the names of parameters in braces; None if there is nothing at its path.
+        status: of the answer; None if none was begun.
         seconds: from the request's head to the end of the answer.
-        tenant: who asks; None where it is no tenant.
+        tenant: who asks; None if it is no tenant.
         rollout: the id of the rollout that it concerns.
         sandbox: the id of the sandbox that it concerns.
         source: what answered the call: `hit`, `coalesced` or `executed`; None for other requests, and for a call that

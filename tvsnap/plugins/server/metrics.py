@@ -36,7 +36,7 @@ _USED = {
 
 
 class Metrics:
-    """What a server counts. It is used on one event loop, and read by any thread."""
+    """The counts of a server. It is used on one event loop, and read by any thread."""
 
     def __init__(self, stats: Callable[[], Stats], counts: Callable[[], Mapping[str, int]]) -> None:
         """

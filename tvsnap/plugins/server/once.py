@@ -98,7 +98,7 @@ class Once(Generic[T]):
             key: the key that the client chose, or will choose.
 
         Returns:
-            Whether it is refused; False where it has been begun.
+            Whether it is refused; False if it has been begun.
         """
         if key not in self._requests:
             self._refused[key[: LONGEST_KEY + 1]] = None  # a longer one is refused anyway
@@ -112,7 +112,7 @@ class Once(Generic[T]):
         Once begun, it is done to its end, also if nobody waits for it any more.
 
         Args:
-            key: the key that the client chose; None where it chose none.
+            key: the key that the client chose; None if it chose none.
             request: a hash of the request.
             work: does it.
 

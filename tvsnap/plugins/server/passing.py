@@ -53,9 +53,10 @@ class Passing:
         Args:
             app: answers what is this worker's.
             worker: this one.
-            of_first: the paths of what the first worker answers, as it keeps in memory what that is about.
+            of_first: the paths of requests that the first worker answers, because it alone has their subject in memory.
             by_all: those of them that each answers, unless it has to ask the first one.
-            stopping: returns whether the server is about to stop: then nothing is passed on, as others may have ended.
+            stopping: returns whether the server is about to stop: then nothing is passed on, because others may
+                have ended.
         """
         self._app = app
         self._worker = worker
@@ -136,7 +137,7 @@ class Passing:
     async def _pass_websocket(
         self, number: int, scope: Scope, receive: Receive, send: Send, broken: WorkerDied
     ) -> None:
-        """Has another worker join a WebSocket; `broken` is the answer where that worker has died."""
+        """Has another worker join a WebSocket; `broken` is the answer if that worker has died."""
         if self._stopping():
             await error_response(end_of_server(held=True))(scope, receive, send)
             return
@@ -175,7 +176,7 @@ class Passing:
         return self._worker.number if key is None else zlib.crc32(key) % len(self._worker.names)
 
     async def _pass(self, number: int, scope: Scope, receive: Receive, send: Send, broken: Exception) -> None:
-        """Has another worker answer; `broken` is the answer where that worker dies meanwhile."""
+        """Has another worker answer; `broken` is the answer if that worker dies meanwhile."""
         has_head = False
         stopped = end_of_server(held=isinstance(broken, WorkerDied))
         if self._stopping():

@@ -38,7 +38,7 @@ def sandbox_answer(handle: HeldSandbox) -> SandboxAnswer:
 
 
 class SandboxRoutes:
-    """What is done with sandboxes."""
+    """Operations on sandboxes."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

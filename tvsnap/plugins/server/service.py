@@ -1,4 +1,4 @@
-"""What all operations of a server share: the cache, what clients hold, and who may execute something now."""
+"""The parts that all operations of a server share: the cache, what clients hold, and who may execute something now."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tvsnap.wire.errors import Busy
 
 T = TypeVar("T")
 KEYS_KNOWN = 65_536
-"""Of requests that open something; beyond that the oldest are forgotten."""
+"""Answers of requests that open something, at most; beyond that the oldest are forgotten."""
 ANSWERS_KEPT = 4096
 BETWEEN_LOOKS = 0.02
 """Seconds between looks whether a task has come from the object store."""
@@ -51,7 +51,7 @@ class Service:
         sandboxes: those that clients hold.
         shares: who uses how many sandboxes.
         events: what happens, told to who listens.
-        stored: keeps tasks in an object store; None where there is none.
+        stored: keeps tasks in an object store; None if there is none.
         id: tells this start of the server from all others.
         stopping: whether the server is about to stop: it begins nothing any more.
         closing: whether it ends what is under way.
@@ -63,7 +63,7 @@ class Service:
             cache: the cache; closing it is the caller's.
             settings: what the server is told.
             prefix: what the ids of what clients hold begin with.
-            id: the server's, where it has several processes.
+            id: the server's, if it has several processes.
         """
         self.id = id or secrets.token_hex(8)
         self.cache = cache

@@ -1,4 +1,4 @@
-"""What a server is told: where it listens, whom it lets in, and what a client may hold."""
+"""The settings of a server: where it listens, whom it lets in, and what a client may hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST_WORKER_PATIENCE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How a server listens, and its limits.
+    """The addresses of a server, and its limits.
 
     Attributes:
         host: the address at which it listens for TCP; None for none.
@@ -28,13 +28,13 @@ class ServerSettings:
         socket: the path of a Unix socket at which it listens, too; None for none.
         socket_mode: the permission bits of the Unix socket, which say who may use it: no token is asked for there.
         socket_group: the group of the Unix socket, by name or number; None for that of the process.
-        tokens: those that clients may show, with the tenant that shows each, or None for who may see all; empty where
+        tokens: those that clients may show, with the tenant that shows each, or None for who may see all; empty if
             none is asked for, which only the loopback address or certificates of clients allow.
         tls_certificate: a file with the certificate that is shown at the TCP port, followed by those that lead to its
             authority's; None for no TLS. The Unix socket has none.
-        tls_key: a file with the certificate's key; None where the same file holds it.
+        tls_key: a file with the certificate's key; None if the same file holds it.
         tls_client_ca: a file with the certificates of authorities: clients must show a certificate of one of these.
-            None where none is asked for.
+            None if none is asked for.
         ttl: seconds without a request after which a rollout or a sandbox of a client is ended.
         patience: seconds that a client has for the head of a request, for its body or a MiB of that, and for taking
             something of an answer.

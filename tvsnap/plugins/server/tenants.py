@@ -49,7 +49,7 @@ class Tenant:
 
     @property
     def prefix(self) -> str:
-        """What the salts of its roots begin with."""
+        """The beginning of the salts of its roots."""
         return f"{_PREFIX}{self.name}: "
 
     def owns(self, salt: str) -> bool:
@@ -108,7 +108,10 @@ def check_owned(graph: Graph, tenant: Tenant | None, name: str) -> str:
 
 
 class Shares:
-    """Who uses how many sandboxes, and who may use a further one. It is used on one event loop."""
+    """The tenants' shares of sandboxes: how many each uses, and who may use a further one.
+
+    It is used on one event loop.
+    """
 
     def __init__(self, tenants: Iterable[Tenant]) -> None:
         self._tenants = {tenant.name: tenant for tenant in tenants}
@@ -117,7 +120,7 @@ class Shares:
 
     @property
     def used(self) -> int:
-        """How many are used by all."""
+        """The number that all use together."""
         return self._used.total()
 
     def add(self, tenant: Tenant | None, count: int) -> None:
@@ -131,7 +134,7 @@ class Shares:
     def check(self, tenant: Tenant | None, count: int, free: int, room: int) -> None:
         """Checks that a tenant may use further ones.
 
-        A tenant may use more than its share where those who have asked for something lately leave theirs.
+        A tenant may use more than its share if those who have asked for something lately leave theirs.
 
         Args:
             tenant: who asks; None for those who are no tenant, who together have the weight 1.
@@ -167,7 +170,7 @@ class Shares:
 
 
 def check_possible(count: int, what: str, most: int, where: str) -> None:
-    """Checks a number that was asked for against what there may be at most, as waiting does not help beyond.
+    """Checks a number that was asked for against what there may be at most, because waiting does not help beyond.
 
     Args:
         count: how many were asked for.

@@ -32,7 +32,7 @@ Join = Callable[[WebSocket], Awaitable[None]]
 
 
 class TerminalRoutes:
-    """What joins terminals."""
+    """Operations that join terminals."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -55,7 +55,7 @@ class TerminalRoutes:
 
     @property
     def sockets(self) -> dict[str, Socket]:
-        """What is done at WebSockets, by path."""
+        """The handlers of WebSockets, by path."""
         return {path: Socket(self._service, path, join) for path, (_, _, join) in self._joins.items()}
 
     async def explain(self, _: Request) -> Response:
@@ -128,7 +128,7 @@ class TerminalRoutes:
 
 
 class Socket:
-    """What is done at one path with a WebSocket, as an ASGI application."""
+    """The handler of a WebSocket at one path, as an ASGI application."""
 
     def __init__(self, service: Service, path: str, join: Join) -> None:
         self._service = service
@@ -176,7 +176,7 @@ async def _show(websocket: WebSocket, stream: socket.socket) -> None:
 
 
 def _size_of(connection: HTTPConnection) -> tuple[int, int]:
-    """Returns the size that the query tells; raises UsageError where it is none."""
+    """Returns the size that the query tells; raises UsageError if it is none."""
     numbers = {name: number_of(connection, name) for name in ("columns", "rows")}
     size = {name: number for name, number in numbers.items() if number is not None}
     chosen = decode(_SIZE, bodies.encode(size))

@@ -23,7 +23,7 @@ _FORGET = bodies.decoder(bodies.Forget)
 
 
 class UpkeepRoutes:
-    """What is done with what was recorded."""
+    """Operations that keep or delete records."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -1,4 +1,4 @@
-"""Several processes that serve one data directory: started, started again where one dies, and ended together."""
+"""Several processes that serve one data directory: started, started again if one dies, and ended together."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Heartbeat:
 
     @property
     def count(self) -> int:
-        """How often the worker has counted up; 0 until it does so for the first time."""
+        """The worker's count; 0 until it counts for the first time."""
         count: int = _COUNT.unpack(self._memory)[0]
         return count
 
@@ -88,12 +88,12 @@ class Worker:
 
     @property
     def prefix(self) -> str:
-        """What the ids of its rollouts and sandboxes begin with."""
+        """The beginning of the ids of its rollouts and sandboxes."""
         return f"w{self.number}-{self.generation}-"
 
 
 Run = Callable[[Worker, list[socket.socket], Callable[[], None]], None]
-"""What a worker does until it is stopped: given itself, where it listens, and what to call once it is ready."""
+"""The work of a worker until its end; it takes the worker, its sockets, and a function to call once it is ready."""
 
 
 def share_of(settings: ServerSettings, budget: Budget, count: int) -> tuple[ServerSettings, Budget]:

@@ -43,7 +43,7 @@ SELECT {", ".join(f"e.{name}" for name in EdgeRow._fields)} FROM edges e JOIN st
 WHERE e.id = ? AND e.slot IS NOT NULL AND above.private = ''
 """
 _HERE = "SELECT id, next_state FROM edges WHERE state = ? AND call_key = ? AND slot = ? AND waited = ?"
-# What this host recorded later, or retired, counts here.
+# Later records of this host, also retired ones, count here.
 _LATER = "SELECT 1 FROM edges WHERE state = ? AND call_key = ? AND created >= ? LIMIT 1"
 _MARK_NAME = "shared {}"
 """The counter with the mark up to which the changes of a database are known here."""
@@ -55,11 +55,11 @@ INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SE
 class SharedGraph(Graph):
     """A graph whose calls are exchanged with other hosts' through a PostgreSQL database.
 
-    What a rollout needs is read from this host's own file, as in every graph. Only where that has no answer, and the
+    What a rollout needs is read from this host's own file, as in every graph. Only if that has no answer, and the
     call would be executed, the database is asked: what another host recorded is taken over; what another host executes
     at present is waited for, as what another process of this host executes is. What is recorded here is written to the
     database while the rollout goes on. What becomes known of a call, as that it returns something else from time to
-    time, reaches the other hosts within moments. Where the database cannot be reached, this host goes on by itself.
+    time, reaches the other hosts within moments. If the database cannot be reached, this host goes on by itself.
     """
 
     def __init__(self, path: Path, owner: str, url: str, *, gives_timeouts: bool = False) -> None:
@@ -100,7 +100,7 @@ class SharedGraph(Graph):
 
     @property
     def exchanged(self) -> Exchanged:
-        """What this process has exchanged with other hosts."""
+        """Counts of calls that this process has exchanged with other hosts."""
         waiting = len(self._records)
         return Exchanged(self._asked, self._taken, self._given, waiting, self._dropped, self._postgres.lost)
 
@@ -143,7 +143,7 @@ class SharedGraph(Graph):
     def holder(self, state: str, call_key: str) -> Lease | None:
         """Returns the lease for a call in a state, of this host or another one; None if there is none.
 
-        Where another host had it, what that host recorded is in this graph by then.
+        If another host had it, what that host recorded is in this graph by then.
         """
         lease = super().holder(state, call_key)
         if lease is not None:
@@ -161,7 +161,7 @@ class SharedGraph(Graph):
         return None
 
     def record(self, new: NewEdge) -> Edge:
-        """See `Graph.record`; where it is shared, other hosts are told of it."""
+        """See `Graph.record`; if it is shared, other hosts are told of it."""
         edge = super().record(new)
         if new.shared:
             self._tell(edge)

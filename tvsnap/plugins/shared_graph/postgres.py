@@ -65,7 +65,7 @@ DELETE FROM tvsnap.leases WHERE session IN (SELECT id FROM dead)
 _REPLACE = f"DELETE FROM tvsnap.calls WHERE {_BY_KEY} AND slot = %s AND waited = %s AND ages AND created < %s"
 _COLUMNS = "state, call_key, slot, waited, next_state, digest, created, deterministic, proven, reason, ages, record"
 # A record that answers nobody is news from the beginning: the database may have had another of the call before.
-# Of several records of one call the first stays; what later ones say of it is added: that it differs from time to time,
+# The first of several records of one call stays; later ones only add to it: that it differs from time to time,
 # that the same was left behind once more, or something else.
 _SAME = "old.next_state IS NOT DISTINCT FROM excluded.next_state"
 _REFUTES = f"(NOT ({_SAME}) AND old.digest IS NOT NULL AND excluded.digest IS NOT NULL AND NOT excluded.ages)"
@@ -99,7 +99,7 @@ class Refused(Unreachable):
 
 
 class Change(NamedTuple):
-    """What became known of a call after it was recorded; the fields are those of `schema.sql`."""
+    """News of a call after it was recorded; the fields are those of `schema.sql`."""
 
     state: bytes
     call_key: bytes
@@ -145,7 +145,7 @@ class Exchanged:
         taken: calls of others that are in this host's graph now.
         given: calls that were written into the database, or what became known of them.
         waiting: how many are yet to be written.
-        dropped: how many were not written, as the database was away for too long.
+        dropped: how many were not written, because the database was away for too long.
         lost: why the database cannot be reached; None if it could, the last time.
     """
 
@@ -168,7 +168,7 @@ class Postgres:
     """
 
     def __init__(self, url: str, owner: str) -> None:
-        """Connects, and makes the tables where they are missing.
+        """Connects, and makes the tables if they are missing.
 
         Args:
             url: `postgresql://user@host:port/database`, as libpq takes it; a password may come from PGPASSWORD, a
@@ -276,7 +276,7 @@ class Postgres:
     def changes(self, since: int) -> tuple[list[Change], int]:
         """Returns what became known of calls since a mark, some of it perhaps again, and the next mark.
 
-        Marks come from the numbers of transactions. Where these have become less, the database was restored from a copy
+        Marks come from the numbers of transactions. If these have become less, the database was restored from a copy
         elsewhere: all that is known counts as new then. Raises `Unreachable`.
         """
         with self._connected() as connection:
@@ -290,7 +290,7 @@ class Postgres:
     def news(self) -> Iterator[Iterator[None]]:
         """A block in which the session is alive for others: its iterator yields when something may have changed.
 
-        It yields at least every few seconds. Where the tables have been removed, they are made anew. Raises
+        It yields at least every few seconds. If the tables have been removed, they are made anew. Raises
         `Unreachable`.
         """
         with self._connected() as connection:
@@ -312,7 +312,7 @@ class Postgres:
                 pass
 
     def wake(self) -> None:
-        """Has `news` yield at once, in this process alone; does nothing where the database does not answer."""
+        """Has `news` yield at once, in this process alone; does nothing if the database does not answer."""
         with contextlib.suppress(Unreachable), self._connected() as connection:
             connection.execute(f"NOTIFY {self._own_news}")
 
@@ -375,7 +375,7 @@ def _words(error: Exception) -> str:
 
 
 def _prepared(connection: Connected, place: str) -> str:
-    """Makes the tables where they are missing; returns the database's id."""
+    """Makes the tables if they are missing; returns the database's id."""
     if connection.info.server_version < OLDEST * 10_000:
         raise InfrastructureError(f"{place}: PostgreSQL {OLDEST} or newer is needed; upgrade it, or name another")
     with connection.transaction():

@@ -9,7 +9,7 @@ from tvsnap.plugins.sql.inside.dialects import DIALECTS, FILE_TIMES, Dialect
 from tvsnap.plugins.sql.inside.lexemes import Lexeme, SystemName
 
 DEEPEST = 30
-"""How many levels of nested parentheses are examined."""
+"""Levels of nested parentheses that are examined."""
 
 _LONGEST_CAST = 200
 """The number of lexemes among which the type of a CAST is looked for."""

@@ -44,7 +44,7 @@ _SHOW_OPTIONS = ("all", "extended", "full", "global", "local", "session", "stora
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What a query does according to its words.
+    """The effects of a query according to its words.
 
     Attributes:
         kind: `read` changes nothing, whatever the data; `write` at most what the system's own counters show; `other`
@@ -211,7 +211,7 @@ class Statement(Phrase):
 
     @cached_property
     def unexplained(self) -> list[Lexeme]:
-        """What stands before a parenthesis and may be a function with unknown effects."""
+        """Names before a parenthesis that may be functions with unknown effects."""
         calls = [
             lexeme
             for i, lexeme in enumerate(self.lexemes)

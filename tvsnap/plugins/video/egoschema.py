@@ -73,7 +73,7 @@ def read_questions(folder: str | Path) -> list[Question]:
         folder: see the module.
 
     Returns:
-        The questions; those without a video are left out, as people download parts of EgoSchema.
+        The questions; those without a video are left out, because people download parts of EgoSchema.
 
     Raises:
         UsageError: a file is missing, or has something else in it, or there is no video at all.

@@ -29,7 +29,7 @@ _LONGEST_REASON = 300
 _ENDS = ("stop", "length", None)
 """Values of `finish_reason` with which a text is an answer, be it cut off at its most tokens."""
 _THOUGHT, _THOUGHT_ENDS = "<think>", "</think>"
-"""What models that reason put around their thoughts, unless their server takes these out."""
+"""The marks that models put around their thoughts, unless their server takes these out."""
 
 
 class _Course:
@@ -69,7 +69,7 @@ class _Pace:
 
 
 class _Client:
-    """What `Endpoint` and `EndpointEmbedder` share: the address, its limits, and requests side by side."""
+    """The parts that `Endpoint` and `EndpointEmbedder` share: the address, its limits, and requests side by side."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class _Client:
             raise self.package().OpenAIError("the limit of requests_per_minute leaves no request before the call ends")
 
     def _after_response(self, response: Any) -> None:
-        """Fails at once where the endpoint asks for more patience than there is time."""
+        """Fails at once if the endpoint asks for more patience than there is time."""
         pause = response.headers.get("retry-after", "")
         if response.status_code >= 400 and pause.isdecimal() and float(pause) > self._running.course.left:
             raise self.package().OpenAIError(
@@ -367,7 +367,7 @@ class EndpointEmbedder:
 
 
 def _content(prompt: Prompt) -> str | list[Body]:
-    """Returns a prompt as the chat interface takes it: a text, or parts where there are pictures."""
+    """Returns a prompt as the chat interface takes it: a text, or parts if there are pictures."""
     if not prompt.pictures:
         return prompt.text
     parts: list[Body] = [{"type": "text", "text": prompt.text}]
@@ -427,7 +427,7 @@ def _raw_response(openai: Any) -> Any:
 
 
 def _checked_url(url: str) -> str:
-    """Returns an address without a slash at its end; what is refused is not repeated, as it may be a secret."""
+    """Returns an address without a slash at its end; what is refused is not repeated, because it may be a secret."""
     try:
         parts = urlsplit(url)
         whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -437,8 +437,8 @@ def _checked_url(url: str) -> str:
         raise UsageError("url must be an address such as http://127.0.0.1:8000/v1")
     if parts.username is not None or parts.password is not None:
         raise UsageError(
-            f"url must have no user and password, as addresses are part of keys and messages (host {parts.hostname}): "
-            "name the environment variable that has the key as key_variable"
+            f"url must have no user and password, because addresses are part of keys and messages (host "
+            f"{parts.hostname}): name the environment variable that has the key as key_variable"
         )
     if parts.query or parts.fragment:
         raise UsageError(f"url must end before '?' and '#' (host {parts.hostname}): the path of a request follows it")

@@ -64,7 +64,7 @@ _ANSWERS: Mapping[str, Any] = {
     "things": {"total": _COUNT, "objects": [{"object_id": _ID, "category": str, "segments": [_ID]}]},
     "query": {},
 }
-"""What each step answers, as `_has_shape` reads it."""
+"""The shape of each step's answer, as `_has_shape` reads it."""
 
 _Segment = Annotated[int, {"minimum": 0}]
 

@@ -17,7 +17,7 @@ from tvsnap.plugins.training import arithmetic
 from tvsnap.plugins.video.models import Answer, Prompt, Vectors, failure
 
 _PARTS = (".safetensors", ".json", ".txt", ".model", ".jinja")
-"""What a model consists of; pickles (`.bin`) are not loaded, as they may be programs."""
+"""The files of a model; pickles (`.bin`) are not loaded, because they may be programs."""
 _BLOCK = 1 << 20
 
 

@@ -27,7 +27,7 @@ _REQUEST = "/tmp/.tvsnap-prompts.json"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model is asked.
+    """A question to a model.
 
     Attributes:
         text: the question, or what is to be done.
@@ -42,7 +42,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model answered.
+    """A model's answer.
 
     Attributes:
         text: the answer.
@@ -260,7 +260,7 @@ class Asked:
 
     @property
     def cost(self) -> dict[str, float]:
-        """What it has cost so far, by unit."""
+        """The cost so far, by unit."""
         return dict(self._cost)
 
     def texts(self, model: Model, prompts: Sequence[Prompt]) -> list[str]:

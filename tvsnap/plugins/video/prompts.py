@@ -1,4 +1,4 @@
-"""What models are asked about videos, and what the tools answer where there is no model."""
+"""Prompts about videos for models, and the tools' answers without a model."""
 
 from __future__ import annotations
 

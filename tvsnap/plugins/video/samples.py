@@ -59,7 +59,7 @@ class Scene:
 
     @property
     def name(self) -> str:
-        """What the thing is called."""
+        """The name of the thing."""
         return " ".join(self.thing)
 
     def described(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from tvsnap.plugins.harnesses.harbor.trial import OUTPUT
 from tvsnap.protocols import AnyAsyncCache
 
 MOST_MEMORY = 1 << 40
-"""Bytes of memory that a sandbox of a server may use where it has no limit: as much as the server's machine has."""
+"""Bytes of memory that a sandbox of a server may use if it has no limit: as much as the server's machine has."""
 _REPORTED: set[str] = set()
 """Reasons, in words, for which this machine builds no images; each is logged once in this process."""
 SERVICE_LOGS = "services"

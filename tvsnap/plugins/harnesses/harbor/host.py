@@ -1,4 +1,4 @@
-"""What the other modules take from Harbor, of any version that is supported."""
+"""Harbor's names that the other modules use, of any supported version."""
 
 from __future__ import annotations
 

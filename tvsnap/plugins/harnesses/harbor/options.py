@@ -25,13 +25,14 @@ class TvsnapOptions(EnvironmentOptions):
     token: str | None = Field(
         None,
         repr=False,
-        description="What the server lets in with; by default TVSNAP_TOKEN, which is not written into the job's files.",
+        description="The token that the server asks for; by default TVSNAP_TOKEN, which is not written into the job's "
+        "files.",
     )
     image: str | None = Field(
         None, description="The name of an image that is used instead of the one that the task's folder describes."
     )
     backend: str = Field("local", description="The backend of the sandboxes; see tvsnap.Cache.")
-    policy: str = Field("default", description="When snapshots are taken; see tvsnap.Cache.")
+    policy: str = Field("default", description="The policy for snapshots; see tvsnap.Cache.")
     use_cache: bool = Field(True, strict=True, description="False to execute every call; see tvsnap.Cache.")
     salt: str | None = Field(None, description="Trials share states only with those of the same salt.")
     timeouts: Literal["private", "shared"] = Field(

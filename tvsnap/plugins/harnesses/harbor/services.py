@@ -88,7 +88,7 @@ class TrialServices(TrialFiles):
 
         Args:
             service: the service's name in the Compose file. Its program is told to end by SIGTERM, and has 10 s for
-                that; the main service ends at once where it has only a shell.
+                that; the main service ends at once if it has only a shell.
 
         Raises:
             ServiceOperationsUnsupportedError: the task has no such service.

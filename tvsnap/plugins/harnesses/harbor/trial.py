@@ -41,7 +41,7 @@ class Trial(BaseEnvironment):
         self._sources = {"hit": 0, "coalesced": 0, "executed": 0}
         self._tool_time = 0.0
         self._strained: list[str] = []
-        self._outcome: str | None = None  # what ended the trial, in words; None where it goes on
+        self._outcome: str | None = None  # what ended the trial, in words; None if it goes on
         self._warned = False
         self._lacks = ""  # why it did not start; empty if it did
         ours = TvsnapOptions.__annotations__.keys()
@@ -96,7 +96,7 @@ class Trial(BaseEnvironment):
         way_out = (
             "see that this machine reaches it, or through which proxy it does (TVSNAP_NETWORK_PROXY)"
             if policy != NetworkMode.NO_NETWORK.value
-            else "the task's network_mode allows none; where it needs one, its reward means nothing"
+            else "the task's network_mode allows none; if it needs one, its reward means nothing"
         )
         self.logger.warning(
             f"{self.session_id}: something failed for want of a network, which is {policy} here: {line!r}; {way_out}"

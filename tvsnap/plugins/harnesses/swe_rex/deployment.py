@@ -41,11 +41,11 @@ class TvsnapDeploymentConfig(BaseModel):
     url: str | None = None
     """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
     token: str | None = Field(default=None, exclude=True, repr=False)
-    """What the server lets in with; by default `TVSNAP_TOKEN`. It is not saved."""
+    """The token that the server asks for; by default `TVSNAP_TOKEN`. It is not saved."""
     backend: str = "local"
     """The name of a backend; see `tvsnap.Cache`."""
     policy: str = "default"
-    """When snapshots are taken; see `tvsnap.Cache`."""
+    """The policy for snapshots; see `tvsnap.Cache`."""
     use_cache: bool = True
     """False to execute every command."""
     task: str = ""
@@ -55,7 +55,7 @@ class TvsnapDeploymentConfig(BaseModel):
     timeouts: Literal["private", "shared"] = "private"
     """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
     network: Literal["none", "public"] | list[str] | None = None
-    """What commands may reach outside; by default the image's setting. See `tvsnap.Cache.rollout`."""
+    """Hosts that commands may reach; by default the image's setting. See `tvsnap.Cache.rollout`."""
     output_limit: int = 16 * MIB
     """The most bytes that one command may print; more is cut in the middle."""
 
@@ -149,7 +149,7 @@ class TvsnapDeployment(AbstractDeployment):
 
     @property
     def runtime(self) -> TvsnapRuntime:
-        """What makes its calls.
+        """The runtime, which makes its calls.
 
         Raises:
             DeploymentNotStartedError: it was not started, or was stopped.
@@ -162,6 +162,6 @@ class TvsnapDeployment(AbstractDeployment):
         runtime = self.__dict__.get("_runtime")
         if runtime is None or sys.is_finalizing():
             return  # it never began, or was closed with the process's cache: a thread would wait for ever
-        # In a thread, as the garbage collector may call this while the calling thread holds tvsnap's locks.
+        # In a thread, because the garbage collector may call this while the calling thread holds tvsnap's locks.
         with contextlib.suppress(RuntimeError):  # at the interpreter's end no thread can start, and the cache is closed
             threading.Thread(target=runtime.end, name="tvsnap-close").start()

@@ -1,4 +1,4 @@
-"""What the other modules take from SWE-ReX."""
+"""SWE-ReX's names that the other modules use."""
 
 from __future__ import annotations
 

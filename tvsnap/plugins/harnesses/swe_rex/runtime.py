@@ -210,7 +210,7 @@ class TvsnapRuntime(AbstractRuntime):
         Programs that are awaited at the same time, with the same timeout, run side by side.
 
         Args:
-            command: the program and its arguments, or with `shell` a command of `/bin/sh`; its environment, where that
+            command: the program and its arguments, or with `shell` a command of `/bin/sh`; its environment, if that
                 is not the sandbox's; and where it starts.
 
         Returns:

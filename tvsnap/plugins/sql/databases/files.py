@@ -74,7 +74,7 @@ class Database:
 
     @property
     def title(self) -> str:
-        """What people call it before it is loaded."""
+        """Its name for people before it is loaded."""
         return self.name or ", ".join(file.path.name for file in self.files)
 
 

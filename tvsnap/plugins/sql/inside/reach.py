@@ -1,4 +1,6 @@
-"""What a statement may use besides its words: views, defaults, triggers and functions with chance or the clock.
+"""Parts of a database that a statement may use besides its words, and that depend on chance or the clock.
+
+They are views, defaults, triggers and functions.
 
 The host says which names a statement contains (`Words`), a database system which of those depend on chance
 (`Definitions`). A name counts wherever it stands: if a column has the same name as a view, that costs a snapshot at
@@ -140,7 +142,7 @@ class Reach:
         self._unread = False
 
     def note(self, words: Words, kind: str) -> None:
-        """Notes what a request has defined, as the database system may not report it at once."""
+        """Notes what a request has defined, because the database system may not report it at once."""
         names = words.names
         if names is None or words.executes or words.calls or not names.isdisjoint(_STIRRING):
             self._stirred = True  # there are rows to be cleaned up

@@ -37,7 +37,7 @@ from .system import DatabaseSystem, Facts, StatementFailed
 
 LONGEST_REQUEST = 64 * 1024 * 1024
 LARGE = 256 * 1024
-"""Bytes of an answer after which memory is returned, as all memory of a process is in each snapshot of it."""
+"""Bytes of an answer after which memory is returned, because all memory of a process is in each snapshot of it."""
 _DEFINING = frozenset(("create", "alter", "drop", "rename", "comment"))
 
 

@@ -28,7 +28,7 @@ SAMPLE = 200
 """Lines from which the delimiter is detected."""
 LONGEST_FIELD = 1 << 30
 REMEMBERED = 4096
-"""Dates and times whose validity is cached, as they occur again and again."""
+"""Dates and times whose validity is cached, because they occur again and again."""
 EXACT_DIGITS = 15
 """Decimal digits that a double always represents exactly."""
 

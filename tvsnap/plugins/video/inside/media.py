@@ -35,7 +35,7 @@ SMALL_WIDTH = 160
 _NARROWEST = 0.1
 """A frame's width by its height, or the other way round, at least."""
 _CUT = 12
-"""How much of 100 two frames must differ for a cut; 10 is FFmpeg's own value, which soft changes reach too."""
+"""The least difference, of 100, between two frames at a cut; 10 is FFmpeg's own value, which soft changes reach too."""
 _LONGEST_REASON = 300
 _FORMATS = (
     "3gp,apng,asf,av1,avi,dv,flv,gif,gxf,h264,hevc,ivf,m4v,matroska,mjpeg,mov,mp4,mpeg,mpegts,mpegvideo,mxf,nut,obu,"
@@ -44,7 +44,7 @@ _FORMATS = (
 """FFmpeg's names of the formats that are taken. Others are lists of files, texts that it would paint, or sounds."""
 _REFUSED = re.compile(r"\[([\w,-]+) @ \w+\] Format not on whitelist")
 _WANTS = ("Cannot allocate memory", "Resource temporarily unavailable", "No space left on device")
-"""What FFmpeg says where a limit of the sandbox stops it, before it complains of what follows from that."""
+"""FFmpeg's messages if a limit of the sandbox stops it; complaints about what follows from that come after them."""
 
 
 class Failed(Exception):
@@ -53,7 +53,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Video:
-    """What is known of a video.
+    """The facts about a video.
 
     Attributes:
         path: the file, absolute.
@@ -70,7 +70,7 @@ class Video:
 
     @property
     def segments(self) -> int:
-        """How many segments it has; a rest of less than a tenth of a second is none."""
+        """The number of its segments; a rest of less than a tenth of a second is none."""
         return max(1, math.ceil((self.seconds - 0.1) / SEGMENT_S))
 
     @property

@@ -28,7 +28,7 @@ _STRANGE = (
     *(sqlite3.Error, sqlite3.Warning, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError),
     ValueError,
 )
-"""What is raised where a memory has rows that are not as they were written."""
+"""Errors that are raised for a memory with rows that are not as they were written."""
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE Video (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;

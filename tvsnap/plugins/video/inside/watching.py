@@ -69,7 +69,7 @@ def preprocess(request: Mapping[str, Any]) -> dict[str, Any]:
     memory.created(memory.UNFINISHED, decoded)
     with memory.opened(memory.UNFINISHED, write=True) as database:
         _kept(database, decoded, tracker, shown, heard, cuts)
-        # What the file says stays: it is compared when the video is preprocessed again.
+        # The file's own length stays: it is compared when the video is preprocessed again.
         facts = {"frames": len(frames), "seconds": video.seconds}
         memory.written(database, "Video", [(name, json.dumps(value)) for name, value in facts.items()])
         segments = memory.segments(database, 0, decoded.segments - 1)
@@ -133,7 +133,9 @@ def _differs(frame: numpy.ndarray, other: numpy.ndarray) -> bool:
 def _downloaded(address: str) -> str:
     """Returns the path of a file with what is at an address; a file of its name is replaced once all has come."""
     if _WITH_PASSWORD.match(address):
-        raise Failed("an address with a user or a password is not fetched, as calls are kept: fetch it with a program")
+        raise Failed(
+            "an address with a user or a password is not fetched, because calls are kept: fetch it with a program"
+        )
     try:
         name = os.path.basename(unquote(urlsplit(address).path)).replace("\0", "") or "video"
     except ValueError as error:

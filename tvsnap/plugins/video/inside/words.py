@@ -19,12 +19,12 @@ _TOGETHER = 40
 """Frames that one process of Tesseract reads."""
 _SIDE_BY_SIDE = 2
 _BLOCK_OF_TEXT = "6"
-"""How Tesseract is to see a frame. In modes for sparse text it misses words in boxes, and reads shapes as letters."""
+"""Tesseract's mode for a frame. In modes for sparse text it misses words in boxes, and reads shapes as letters."""
 _WORD = re.compile(r"^(\S+)\s+(\d+\.\d+)\s+(\d+\.\d+)\s+\d+\.\d+$")
 
 
 def shown(frames: Sequence[Path], work: Path, memory: int) -> list[str]:
-    """Returns the text in each of some frames, line after line; "" where there is none."""
+    """Returns the text in each of some frames, line after line; "" if there is none."""
     parts = [frames[start : start + _TOGETHER] for start in range(0, len(frames), _TOGETHER)]
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
         listings = [work / f"frames-{number}.txt" for number in range(len(parts))]

@@ -79,7 +79,7 @@ class Translation:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out or changed, one line per kind."""
+        """Notes of omissions and changes, one line per kind."""
         return tuple(f"{what}: {count}" for what, count in self._notes.items())
 
     def run(self, dump: bytes | mmap.mmap) -> list[tuple[str, Path]]:
@@ -279,7 +279,7 @@ class _Script:
         path.write_text("BEGIN;\n")
 
     def write(self, *statements: str) -> None:
-        """Appends statements. The file is not kept open, as there may be many databases."""
+        """Appends statements. The file is not kept open, because there may be many databases."""
         with self.path.open("a", encoding="utf-8", newline="") as file:
             file.writelines(f"{statement};\n" for statement in statements)
 

@@ -57,7 +57,8 @@ Definition = Tuple[str, str, str]
 _READ, _RUN, _WRITTEN = "read ", "run ", "written "
 _READING = ((_READ, (_READ, _RUN)), (_WRITTEN, (_WRITTEN,)))
 _MEETING = {kind: ((how, (_READ, _RUN, _WRITTEN)),) for kind, how in (("routine", _RUN), ("write", _WRITTEN))}
-"""How chance enters by a definition, and how it must enter by what that names. The effects of a routine are unknown."""
+"""Ways in which chance enters by a definition, each with those in which it must enter by the names in it.
+The effects of a routine are unknown."""
 
 
 def definitions(monitor: Connection, version: str) -> Definitions:

@@ -15,7 +15,7 @@ _ALL = 1 << 62
 # They change by themselves, or with reads.
 _RESTLESS = ("TIMESTAMP", "RAND_SEED1", "RAND_SEED2", "WARNING_COUNT", "ERROR_COUNT", "LAST_GTID")
 
-# How often the session did things that leave no other trace.
+# Counts of the session's acts that leave no other trace.
 _TRACELESS = (
     *("COM_PREPARE_SQL", "COM_DEALLOC_SQL", "COM_HA_OPEN", "COM_HA_READ", "COM_HA_CLOSE"),
     *("COM_SAVEPOINT", "COM_RELEASE_SAVEPOINT", "COM_ROLLBACK_TO_SAVEPOINT"),
@@ -106,7 +106,7 @@ class Witness:
         self._before: Counter[str] = Counter()
         self._flushes = 0
         self.clients = 0
-        """How many clients were connected at the last look, including our own."""
+        """The number of clients that were connected at the last look, including our own."""
         self.counting = False
         """The server counts each statement, including reads, in a place that other statements can read."""
         self.timers = ""

@@ -122,7 +122,7 @@ class Connection:
 
     @property
     def waiting(self) -> int:
-        """How many messages the next request will return."""
+        """The number of messages that the next request will return."""
         return len(self._notices.messages) + self._notices.more
 
     @property
@@ -157,7 +157,7 @@ class Connection:
         return answer
 
     def _run(self, query: str, timeout: float, max_rows: int) -> Answer:
-        """Runs the statements one by one. Where one fails, the next ones are run nevertheless, as by `psql`."""
+        """Runs the statements one by one. If one fails, the next ones are run nevertheless, as by `psql`."""
         escapes = self._libpq.parameter_status(b"standard_conforming_strings") == b"off" and "\\" in query
         parts = [query] if escapes else statements(query)
         answer, until, failed = Answer(unparsed=True), time.monotonic() + timeout, []

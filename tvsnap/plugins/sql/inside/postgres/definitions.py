@@ -33,7 +33,7 @@ _INHERITS = (
 _VERSION = f"SELECT pg_catalog.md5({_VERSIONS} || ';' || {_INHERITS})"
 
 # Functions, of those that are not immutable, whose value may vary although the state is the same. Sequences are not
-# among them, as their values are observed.
+# among them, because their values are observed.
 _RESTLESS = """(p.provolatile = 'v' AND p.proname NOT IN ('nextval', 'currval', 'lastval', 'setval')
     OR p.proname ~ ('^(now|(transaction|statement)_timestamp|age|mxid_age|inet_.*|.*txid.*|.*_to_xml.*|ts_stat'
     '|pg_(stat|statio|control|current|last|xact|cursor|prepared|lock|blocking|safe|timezone|hba|ls|read)_?.*'

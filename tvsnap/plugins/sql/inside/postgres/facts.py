@@ -159,7 +159,7 @@ class Watch:
         server, self.written, clients, cleans = self.ask(_SERVER)[0]
         self._cleans = cleans == "on"
         self.clients = int(clients or 0)
-        # Where reads do not clean up, they write nothing; a read that wrote has changed the place of later rows.
+        # Reads that do not clean up write nothing; a read that wrote has changed the place of later rows.
         return server, tuple(facts), self._moves, files, self.written
 
     def timers(self, databases: Set[str]) -> str:

@@ -31,7 +31,7 @@ _STATUS_LINE = 7
 """The line of postmaster.pid, from 0, with `starting`, `ready`, `stopping`."""
 
 SETTINGS = """
-# What a server needs that is checkpointed and forked while it runs: little memory, nothing that moves by itself, plans
+# Needs of a server that is checkpointed and forked while it runs: little memory, nothing that moves by itself, plans
 # that stay the same, nobody to talk to but those in the sandbox. A killed server recovers (its log is written at each
 # commit); a power failure is not survived, and need not be.
 listen_addresses = ''

@@ -30,7 +30,7 @@ BLOB_LIMIT = 1_000_000_000
 _SMALL_ROWID = 1 << 40
 
 Action = Tuple[int, Optional[str], Optional[str], Optional[str]]
-"""What the authorizer must allow: its kind, two names, and the database that it is in."""
+"""An action that the authorizer must allow: its kind, two names, and the database that it is in."""
 
 _READING = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE))
 _ROWS = frozenset((sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE))
