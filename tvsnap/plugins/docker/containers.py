@@ -129,7 +129,7 @@ class Containers:
 
         Args:
             name: the sandbox's id.
-            image, limits: of the sandbox.
+            image, limits: the sandbox's image and limits.
             tag: the engine's image to start from: that image with PID 1 in it, or a snapshot.
             bare: its shell will be set up like another; see `tvsnap.sandboxes.shell.image`.
         """

@@ -96,7 +96,7 @@ class Files(ABC):
 
         Args:
             image: the files of the image.
-            contents: what is known of the contents of files.
+            contents: known contents of files.
 
         Raises:
             Incomparable: they cannot be read.

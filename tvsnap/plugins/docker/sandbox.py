@@ -65,7 +65,7 @@ class Resources:
     Attributes:
         id: the sandbox's name.
         image: its image.
-        limits: what it may use.
+        limits: the resources that it may use.
         container: its container's id.
         reference: the engine's image that the container is made of.
         depth: the number of that image's layers.

@@ -48,7 +48,7 @@ class AsyncFleet(AwaitedCacheMethods["AsyncFleetRollout", AsyncSandbox], Twin[Fl
         Args:
             urls: the servers' addresses; or a fleet, such as one of Ray's nodes, which is closed with this.
             token, spread, patience: see `Fleet`; they belong to addresses.
-            threads: how many calls may be under way at once; further ones wait for a thread.
+            threads: calls under way at once, at most; further ones wait for a thread.
 
         Raises:
             UsageError: there are no addresses, one is none, or one is there twice.
@@ -181,7 +181,7 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
         """Begins rollouts where it stands, at the same server; see `FleetRollout.fork`.
 
         Args:
-            n: how many.
+            n: the number of rollouts.
         """
         async with self.in_order() as rollout:
             return await forked(

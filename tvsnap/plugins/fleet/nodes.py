@@ -55,7 +55,7 @@ class Node:
         url: its address.
         client: the connection.
         number: tells it from all others that there ever were in this process.
-        id: what the server calls itself; None until it was first asked for something.
+        id: the server's own id; None until it was first asked for something.
         lost: why it could not be reached lately; None if it could.
         until: when it is tried again, by time.monotonic().
     """

@@ -90,7 +90,7 @@ class Fleet(_Fleet):
                 machine.
             options: more options of `tvsnap serve`, such as `["--workers", "4"]`.
             host: the address at which the servers listen; by default that by which Ray reaches the node.
-            resources: what a node must have (Ray's custom resources), so that sandboxes are on some nodes only.
+            resources: custom resources of Ray that a node must have, so that sandboxes are on some nodes only.
             store: the object store from which each server pulls a task when it begins there, and into which it pushes
                 it, so that a node that takes a task over is warm; None for none.
             spread: see `tvsnap.fleet.Fleet`.

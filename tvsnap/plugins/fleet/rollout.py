@@ -29,7 +29,7 @@ class Opening:
     """The beginning of a rollout, at any server.
 
     Attributes:
-        key: what it is counted as at its node.
+        key: the key by which its node counts it.
         place: returns the node at which to begin, apart from those that were tried, where it is counted already.
         begin: begins it there.
     """
@@ -45,9 +45,9 @@ class _Step:
 
     Attributes:
         again: the operation that does it once more; the reason if it cannot be repeated.
-        result: what the rollout saw of it, in a form that can be compared.
+        result: the result as the rollout saw it, in a form that can be compared.
         after: seconds that had passed since the step before.
-        state: where it has led, as far as that is known.
+        state: the state to which it has led, as far as that is known.
     """
 
     again: Operation[Any] | str
@@ -162,7 +162,7 @@ class FleetRollout(RolloutMethods):
         Each goes on elsewhere by itself if that server is lost.
 
         Args:
-            n: how many.
+            n: the number of rollouts.
 
         Raises:
             StateLost, InfrastructureError: as `call`.

@@ -35,8 +35,8 @@ def choose(preferred: Sequence[str], here: Mapping[str, int], load: Counter[str]
 
     Args:
         preferred: nodes as `ranking` gives them; at least one.
-        here: how many open rollouts of the task each node has.
-        load: how many open rollouts each node has in all.
+        here: the number of open rollouts of the task at each node.
+        load: the number of all open rollouts at each node.
         spread: rollouts of a task at one node at most, while others have fewer.
     """
     for node in preferred:

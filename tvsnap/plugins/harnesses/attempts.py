@@ -199,7 +199,7 @@ class Attempt:
     Attributes:
         setting: the cache, and what is shown.
         assignment: the task.
-        sources: how many calls were answered in which way.
+        sources: the number of calls by their source.
         failure: the error that ended it, if one did.
     """
 

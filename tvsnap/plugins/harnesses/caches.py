@@ -40,7 +40,7 @@ class CacheOptions:
         policy: the name of the rule by which snapshots are taken.
         use_cache: False to execute every call.
         timeouts: whether calls that timed out while they were working answer others.
-        grade_executions: how often a call that grades is executed before it answers others.
+        grade_executions: executions of a call that grades before it answers others.
         url: the address of a server, in place of a data directory; see `tvsnap.connect`.
         token: the token that the server asks for; None if it asks for none.
     """

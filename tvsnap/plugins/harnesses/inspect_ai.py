@@ -130,7 +130,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
     Attributes:
         config: its configuration.
         rollout: the rollout that makes its calls.
-        sources: how many calls were answered in which way.
+        sources: the number of calls by their source.
     """
 
     def __init__(self, config: TvsnapSandboxConfig, rollout: AnyAsyncRollout, cwd: str) -> None:
@@ -138,7 +138,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         Args:
             config: its configuration.
             rollout: the rollout, which has begun.
-            cwd: where commands start, an absolute path.
+            cwd: the folder in which commands start, an absolute path.
         """
         super().__init__()
         self.config = config
@@ -216,7 +216,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
 
         Args:
             task_name, config: see `sample_init`.
-            environments: what `sample_init` returned.
+            environments: the result of `sample_init`.
             interrupted: whether the sample was.
         """
         for environment in environments.values():
@@ -240,7 +240,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         Args:
             cmd: the command and its arguments.
             input: its standard input.
-            cwd: where it starts; a relative path begins at the sandbox's working directory.
+            cwd: the folder in which it starts; a relative path begins at the sandbox's working directory.
             env: environment variables.
             user: the user that runs it.
             timeout: seconds after which it is ended.

@@ -87,7 +87,7 @@ class Session:
         cache: the cache of the rollouts.
         image: the image of the first one.
         task: groups rollouts for people.
-        network: what sandboxes may reach outside; see `Cache.rollout`.
+        network: hosts that sandboxes may reach; see `Cache.rollout`.
         timeout: seconds that a call may take; None for no limit.
     """
 

@@ -88,7 +88,7 @@ class TvsnapEnvironment:
     Attributes:
         config: its configuration.
         rollout: the rollout that makes its calls.
-        sources: how many commands were answered in which way.
+        sources: the number of commands by their source.
     """
 
     __module__ = "tvsnap.integrations.mini_swe_agent"  # the name that users give it, and that trajectories say
@@ -127,7 +127,7 @@ class TvsnapEnvironment:
 
         Args:
             action: contains the `command`.
-            cwd: where it starts; by default the configuration's.
+            cwd: the folder in which it starts; by default the configuration's.
             timeout: seconds after which it is ended; by default the configuration's.
 
         Returns:

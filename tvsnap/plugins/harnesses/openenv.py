@@ -59,7 +59,7 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
         """
         Args:
             setting: the cache, and what the agent is shown.
-            task: what the column `tvsnap` has, see `tvsnap.integrations.attempts.Assignment.of`, for resets without.
+            task: a value of the column `tvsnap`, see `tvsnap.integrations.attempts.Assignment.of`, for resets without.
         """
         super().__init__()
         self._setting, self._task = setting, task
@@ -143,7 +143,7 @@ def environment_factory(
     Args:
         home: the data directory; by default the usual one, or the server in `TVSNAP_URL`.
         url: the address of a server, in place of a data directory; see `tvsnap.connect`.
-        task: what the column `tvsnap` has, see `tvsnap.integrations.attempts.Assignment.of`; a reset may name another.
+        task: a value of the column `tvsnap`, see `tvsnap.integrations.attempts.Assignment.of`; a reset may replace it.
         settings: `token`, `timeout` (seconds that a command may take), `shown` (characters of an output that the agent
             is shown), and `backend`, `policy`, `use_cache`, `timeouts` and `grade_executions`, as in `tvsnap.Cache`.
 

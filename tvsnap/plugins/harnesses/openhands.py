@@ -144,7 +144,7 @@ class TvsnapWorkspace(BaseWorkspace):
 
         Args:
             command: the command.
-            cwd: where it starts; a relative path begins at `working_dir`.
+            cwd: the folder in which it starts; a relative path begins at `working_dir`.
             timeout: seconds after which it is ended.
 
         Returns:

@@ -53,7 +53,7 @@ class TerminalEnv(BaseTextEnv):
         """Runs the command in what the model wrote; without one, or at the last turn, the attempt ends with a reward.
 
         Args:
-            action: what the model wrote.
+            action: the text that the model wrote.
 
         Returns:
             The output as the next message of the user, the reward, and whether the attempt is over.

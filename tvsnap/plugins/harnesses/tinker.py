@@ -39,7 +39,7 @@ class TvsnapSandbox:
 
     Attributes:
         rollout: the rollout that makes its calls.
-        sources: how many calls were answered in which way.
+        sources: the number of calls by their source.
     """
 
     def __init__(self, rollout: AnyAsyncRollout) -> None:
@@ -69,9 +69,9 @@ class TvsnapSandbox:
 
         Args:
             command: the command.
-            workdir: where it starts; by default the image's working directory.
+            workdir: the folder in which it starts; by default the image's working directory.
             timeout: seconds after which it is ended; its exit status is then 124.
-            max_output_bytes: how much of each stream is returned, at most; by default 128 KiB.
+            max_output_bytes: bytes of each stream that are returned, at most; by default 128 KiB.
 
         Raises:
             SandboxTerminatedError: tvsnap failed, not the command.

@@ -66,7 +66,7 @@ class TerminalTasksetConfig(vf.TasksetConfig):
     """The configuration of a set of tasks, from which verifiers takes that of its tasks.
 
     Attributes:
-        task: what they have in common.
+        task: the settings that they share.
     """
 
     task: SerializeAsAny[TerminalConfig] = Field(default_factory=TerminalConfig)

@@ -63,10 +63,10 @@ def pull(
     machine is left out: its state is rebuilt from the image by its calls.
 
     Args:
-        store: where from.
+        store: the store.
         graph: the graph of the data directory.
         images: its images.
-        backend: what is to fork the snapshots.
+        backend: the backend that will fork the snapshots.
         task: the task; or
         state: the state's full hash, as it was pushed.
         snapshots: False to pull calls and images only.

@@ -67,7 +67,7 @@ def push(
     It may be ended at any moment, and begun again: what is there already is not sent again.
 
     Args:
-        store: where to.
+        store: the store.
         home: the data directory.
         graph: its graph.
         images: its images.

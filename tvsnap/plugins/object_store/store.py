@@ -45,8 +45,8 @@ class ObjectStore:
 
     Attributes:
         url: its address.
-        sent_bytes: how many bytes were sent, compressed.
-        fetched_bytes: how many bytes were fetched, compressed.
+        sent_bytes: bytes that were sent, compressed.
+        fetched_bytes: bytes that were fetched, compressed.
     """
 
     def __init__(self, url: str, *, writes: bool = False) -> None:
@@ -131,7 +131,7 @@ class ObjectStore:
         """Returns the contents of a blob.
 
         Args:
-            name: what `put` returned.
+            name: a result of `put`.
 
         Raises:
             StoreFailed: it is missing or damaged, or the store cannot be reached.

@@ -151,7 +151,7 @@ def unpack_tree(
     """Makes a tree as it was packed. What is wrong with it never leads out of `root`.
 
     Args:
-        store: where it is.
+        store: the store.
         listed: the blobs of its list.
         root: an empty directory, which becomes the tree's top.
         progress: is told how many bytes of contents were written.

@@ -33,8 +33,8 @@ class RolloutSummary:
 
     Attributes:
         reward: the sum of its rewards, not discounted.
-        steps: how many actions were taken.
-        asked: how often the model was asked.
+        steps: the number of actions.
+        asked: the number of questions to the model.
     """
 
     reward: float
@@ -47,7 +47,7 @@ class QLearner:
 
     Attributes:
         values: Q by observation and action, in units of return.
-        hits: how often the cache has answered this agent: it makes the temperature fall.
+        hits: the number of the cache's answers to this agent: it makes the temperature fall.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class QLearner:
     ) -> None:
         """
         Args:
-            cache: where the model's proposals are kept.
-            goal: what the agent is to do.
+            cache: the cache of the model's proposals.
+            goal: the agent's goal.
             actions: the names of the environment's actions, in the order of their numbers.
             model: returns proposals, given the text of a state and the actions.
             describe: returns an abstraction of an observation in words.
             temperature: returns the temperature for a number of hits; by default a `Cooling`.
             rate: the rate of learning, above 0 and at most 1.
-            discount: of later rewards, 0 to 1.
-            seed: of the actions that are drawn.
+            discount: the discount of later rewards, 0 to 1.
+            seed: the seed of the actions that are drawn.
 
         Raises:
             UsageError: the rate or the discount makes no sense.
@@ -97,7 +97,7 @@ class QLearner:
 
         Args:
             environment: in which it acts.
-            seed: of the rollout; None for another one each time.
+            seed: the rollout's seed; None for another one each time.
 
         Raises:
             UsageError: a reward is not finite.

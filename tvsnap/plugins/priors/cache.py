@@ -59,12 +59,12 @@ class PriorCache:
                 does not count; None leaves it to `delta`.
             refresh: the probability with which the model is asked although there is an answer, 0 to 1. With a
                 tolerance, answers of the same state are refreshed as far as that serves the measurement.
-            capacity: how many answers are kept at most.
+            capacity: the most answers that are kept.
             smoothing: the probability that is distributed evenly over all admissible actions, above 0 and at most 1. It
                 is applied when an answer is kept: those that are kept already stay as they are.
-            model: what proposes, by name: answers of another one in the same file are none of its.
+            model: the model's name: answers of another one in the same file are none of its.
             embedder: makes vectors of texts; by default `WordLlamaEmbedder`.
-            seed: of the choice of what is refreshed or asked; None for another one each time.
+            seed: the seed of the choice between an answer and a question; None for another one each time.
 
         Raises:
             UsageError: an argument makes no sense.
@@ -149,7 +149,7 @@ class PriorCache:
         raised to who asked, and nothing is kept; another one that waited then asks itself.
 
         Args:
-            goal: what the agent is to do.
+            goal: the agent's goal.
             actions: the admissible ones, at least one, each once. Their order does not matter.
             ask: asks the model: returns weights by action, or actions, each as often as it was proposed.
             state: the hash of the state, as `Rollout.state` has it: then an answer is of exactly this state.
@@ -192,7 +192,7 @@ class PriorCache:
         """Returns what the cache has, without asking the model; None if it has nothing. Nothing is counted.
 
         Args:
-            goal: what the agent is to do.
+            goal: the agent's goal.
             actions: the admissible ones.
             state: the hash of the state.
             text: an abstraction of the state in words.

@@ -30,7 +30,7 @@ class Embedder(Protocol):
         """Returns a vector, of the same length for every text.
 
         Args:
-            text: of any length.
+            text: a text of any length.
         """
         ...
 
@@ -55,7 +55,7 @@ class WordLlamaEmbedder:
         """Returns a vector of 256 numbers.
 
         Args:
-            text: of any length.
+            text: a text of any length.
 
         Raises:
             UsageError: the package is missing.

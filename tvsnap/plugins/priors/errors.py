@@ -23,7 +23,7 @@ class _Mean:
     """A mean of numbers from 0 to 1.
 
     Attributes:
-        count: of how many.
+        count: their number.
         total: their sum.
     """
 
@@ -79,7 +79,7 @@ class Errors:
         """Takes note of a comparison of an answer with what the model says.
 
         Args:
-            cosine: of the two states' vectors; None if the answer was of the same state.
+            cosine: the cosine of the two states' vectors; None if the answer was of the same state.
             divergence: the Jensen-Shannon divergence of the two, in nats.
         """
         with self._lock:
@@ -92,7 +92,7 @@ class Errors:
         """Takes note of a lookup.
 
         Args:
-            cosine: of the most similar state; None if there is none, or the same state has an answer.
+            cosine: the cosine of the most similar state; None if there is none, or the same state has an answer.
         """
         with self._lock:
             decay = 1.0 - 1.0 / WINDOW
@@ -105,7 +105,7 @@ class Errors:
         """Returns what the mean error of answers at a distance is at most, 0 to 1.
 
         Args:
-            cosine: of the two states' vectors.
+            cosine: the cosine of the two states' vectors.
         """
         return self._bounds[_class(cosine)]
 
@@ -116,7 +116,7 @@ class Errors:
         recent lookups, reach what is tolerated; at this distance, to a part.
 
         Args:
-            cosine: of the two states' vectors.
+            cosine: the cosine of the two states' vectors.
             tolerance: the mean error over all lookups that is tolerated.
         """
         wanted = _class(cosine)

@@ -21,7 +21,7 @@ class Prior:
         source: `exact`: the cache had the same state; `near`: a similar one; `coalesced`: the same question was being
             asked by another; `asked`: the model was asked.
         similarity: the cosine of this state's vector and that of the state whose answer it is; 1 but for `near`.
-        uses: how often this answer was used before.
+        uses: the number of times that this answer was used before.
         age_s: seconds since the model gave it.
         error: the mean Jensen-Shannon divergence between it and newer answers, in nats; None if none was asked for.
     """

@@ -15,7 +15,7 @@ def goal_of(model: str, goal: str) -> str:
 
     Args:
         model: the model's name; empty if it has none.
-        goal: what the agent is to do.
+        goal: the agent's goal.
 
     Raises:
         UsageError: the goal is no text.
@@ -31,7 +31,7 @@ def question_of(
 
     Args:
         model: the name of the model; empty if it has none.
-        goal: what the agent is to do.
+        goal: the agent's goal.
         actions: the admissible ones.
         state: the hash of the state.
         text: an abstraction of the state in words.

@@ -52,7 +52,7 @@ def sample(probabilities: Mapping[str, float], generator: random.Random) -> str:
     """Returns an action, drawn with its probability.
 
     Args:
-        probabilities: of each action, at least one of them above 0.
+        probabilities: the probability of each action, at least one of them above 0.
         generator: draws.
     """
     return generator.choices(list(probabilities), list(probabilities.values()))[0]
@@ -90,6 +90,6 @@ class Cooling:
         """Returns the temperature.
 
         Args:
-            hits: how often the cache has answered.
+            hits: the number of the cache's answers.
         """
         return self.lowest + (self.highest - self.lowest) / (1.0 + hits / self.half)

@@ -33,7 +33,7 @@ class Question:
     """A question to the cache.
 
     Attributes:
-        goal: what the agent is to do.
+        goal: the agent's goal.
         actions: the admissible ones, sorted.
         state: the digest of the state's hash, or of the text of its abstraction.
     """
@@ -61,11 +61,11 @@ class Entry:
         id: its number.
         probabilities: one for each action of the question, in their order.
         ask_s: seconds that the model took.
-        uses: how often it has answered.
-        refreshes: how often it was compared with a new answer.
+        uses: the number of times that it has answered.
+        refreshes: the number of times that it was compared with a new answer.
         error: the mean Jensen-Shannon divergence of these comparisons, in nats; None without any.
         answered: when the model gave it, in seconds since the epoch.
-        revision: how often it was replaced.
+        revision: the number of times that it was replaced.
     """
 
     id: int
@@ -85,7 +85,7 @@ class PriorStats:
     Attributes:
         entries: answers that are kept.
         questions: different goals with their admissible actions.
-        capacity: how many entries are kept at most.
+        capacity: the most entries that are kept.
         bytes: the size of the file.
         lookups: questions that were put to the cache.
         exact_hits: those that were answered by the same state.
@@ -342,7 +342,7 @@ def worth(uses: int, ask_s: float, error: float | None, size: int) -> float:
     """Returns what an entry is worth: seconds of the model that it saves for each byte, as far as it is right.
 
     Args:
-        uses: how often it has answered.
+        uses: the number of times that it has answered.
         ask_s: seconds that the model takes for it.
         error: its mean Jensen-Shannon divergence from new answers, in nats; None if that is not known.
         size: its bytes on disk.

@@ -74,7 +74,7 @@ class Fading:
         """Returns what is left of the weight, 1 to 0.
 
         Args:
-            steps: how many have been taken.
+            steps: the number of steps so far.
         """
         return max(0.0, 1.0 - steps / self.until)
 
@@ -82,7 +82,7 @@ class Fading:
         """Returns the weight.
 
         Args:
-            steps: how many have been taken.
+            steps: the number of steps so far.
         """
         return self.highest * self.share(steps)
 
@@ -91,8 +91,8 @@ class SymbolicPrior:
     """The mixture of Gaussians that a model proposes in a situation, through a `PriorCache`.
 
     Attributes:
-        names: of the symbolic actions.
-        asked: how often the model was asked; `answered`: how often the cache had an answer.
+        names: the names of the symbolic actions.
+        asked: the number of questions to the model; `answered`: the number of the cache's answers.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class SymbolicPrior:
     ) -> None:
         """
         Args:
-            cache: where proposals are kept. Its embedder should be `symbols`, unless it is for exact states only.
-            goal: what the agent is to do.
+            cache: the cache of proposals. Its embedder should be `symbols`, unless it is for exact states only.
+            goal: the agent's goal.
             actions: by their names, at least one, all of as many dimensions as the action space.
             symbols: tell of which situation an observation is.
             model: returns proposals of these names, given an observation.

@@ -102,10 +102,10 @@ class Symbols:
 
         Args:
             pairs: a few hundred, of both labels.
-            count: how many symbols, at least 1, and at most as many as there are observations.
+            count: the number of symbols, at least 1, and at most as many as there are observations.
             margin: the cosine up to which observations of different situations cost nothing, -1 to 1.
-            steps: of the optimiser, at least 1, each with all pairs.
-            seed: of the encoder's first weights and the first centroids.
+            steps: steps of the optimiser, at least 1, each with all pairs.
+            seed: the seed of the encoder's first weights and the first centroids.
 
         Raises:
             UsageError: torch is missing, the pairs have one label only, lengths that differ or numbers that are not
@@ -187,7 +187,7 @@ class Symbols:
         """Returns the centroid of a text that `text` has returned, of `DIMENSION` numbers.
 
         Args:
-            text: of a situation.
+            text: the text of a situation.
 
         Raises:
             UsageError: it is none of these symbols.
@@ -241,7 +241,7 @@ def _train(encoder: Any, observations: Any, labels: Any, margin: float, steps: i
     Args:
         encoder: the encoder.
         observations: the first ones of all pairs, and then the second ones, a row each.
-        labels: of the pairs: 1 for the same situation, else -1.
+        labels: the pairs' labels: 1 for the same situation, else -1.
         margin, steps: see `Symbols.learn`.
     """
     import torch

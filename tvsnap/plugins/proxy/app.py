@@ -49,9 +49,9 @@ class Proxy:
         """
         Args:
             upstream: the model's server.
-            store: where answers are kept.
+            store: the store of answers.
             priors: answers requests for priors.
-            settings: whom to let in, and how large a request may be.
+            settings: the server's settings: whom it lets in, and the size of a request.
         """
         self._upstream = upstream
         self._store = store

@@ -55,11 +55,11 @@ def keyed(
     Args:
         method: the method of HTTP.
         path: as the client asks for it.
-        query: what follows the question mark.
+        query: the text after the question mark.
         headers: names in small letters, with values, as they are passed on to the model's server.
         body: JSON.
         upstream: the address of the model's server.
-        tenant: who asks; empty for no tenant.
+        tenant: the tenant that asks; empty for no tenant.
     """
     if method != "POST" or not path.endswith((*SAMPLED, *FIXED)):
         return None

@@ -65,7 +65,7 @@ class Priors:
         Args:
             asked_for: the header's value.
             request: the body, a request for completions.
-            asks_for: what else tells priors apart: server, path, and who asks.
+            asks_for: all else that tells priors apart: server, path, and the client's account.
             ask: makes the request.
 
         Raises:

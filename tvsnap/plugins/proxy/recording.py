@@ -35,7 +35,7 @@ class Recording:
             method: the method of HTTP.
             target: path and query.
             headers: as they are passed on.
-            body: of the request.
+            body: the request's body.
         """
         loop = asyncio.get_running_loop()
         self.head: asyncio.Future[Head] = loop.create_future()

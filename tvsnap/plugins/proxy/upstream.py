@@ -32,7 +32,7 @@ class Head:
     """The beginning of an answer.
 
     Attributes:
-        status: of HTTP.
+        status: the status of HTTP.
         headers: names in small letters, with values, without those of the connection.
     """
 
@@ -67,7 +67,7 @@ class Upstream:
         Args:
             url: as in `http://127.0.0.1:8000`; `/v1` at its end may be left out. A name and password in it
                 (`http://name:password@host`) are shown to the server in place of what clients show, and nowhere else.
-            key: what the server is shown in place of what clients show; None to pass on what they show.
+            key: the key that the server is shown in place of the clients'; None to pass on theirs.
             timeout: seconds that the server may be silent.
 
         Raises:
@@ -129,7 +129,7 @@ class Upstream:
             method: the method of HTTP.
             target: path and query, as the client gave them.
             headers: as `headers` returned them.
-            body: of the request.
+            body: the request's body.
 
         Raises:
             Unreachable: the server cannot be reached, was silent for too long, or broke off.

@@ -38,7 +38,7 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
     """Returns the application; when it is shut down, it ends what clients hold, and closes the cache.
 
     Args:
-        service: what it serves; the settings say whom it lets in.
+        service: the service that it offers; its settings say whom it lets in.
         worker: which of several processes it is; None if there is one.
     """
     settings = service.settings
@@ -96,7 +96,7 @@ class Routes(Router):
         Args:
             routes: in the order in which they are looked at.
             default: answers if none of them fits.
-            lifespan: what is done at the beginning and at the end.
+            lifespan: runs at the beginning and at the end.
         """
         super().__init__(routes, default=default, lifespan=lifespan)
         plain = (route for route in routes if isinstance(route, Route) and isinstance(route.endpoint, Endpoint))

@@ -35,8 +35,8 @@ class Events:
         """Tells an event to those who may see it.
 
         Args:
-            name: of the event.
-            data: what `encode` takes.
+            name: the event's name.
+            data: data that `encode` takes.
             tenant: whose it is; None if it is no tenant's, which those see who may see all.
         """
         if self._listeners:
@@ -49,7 +49,7 @@ class Events:
         """Yields events, until the server is stopped.
 
         Args:
-            tenant: who listens; None for who may see all.
+            tenant: the tenant that listens; None for one who may see all.
         """
         listener = _Listener(tenant)
         self._listeners.add(listener)
@@ -106,7 +106,7 @@ def event_bytes(name: str, data: Any) -> bytes:
     """Returns a server-sent event.
 
     Args:
-        name: of the event.
-        data: what `encode` takes.
+        name: the event's name.
+        data: data that `encode` takes.
     """
     return b"event: " + name.encode() + b"\ndata: " + encode(data) + b"\n\n"

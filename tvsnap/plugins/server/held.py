@@ -34,8 +34,8 @@ class Held:
 
     Attributes:
         id: its name in paths.
-        answers: of the requests that were made of it.
-        running: how many requests are being made of it.
+        answers: answers of its requests.
+        running: the number of requests that are being made of it.
         used: when the last one began or ended, by time.monotonic().
         tenant: whose it is; None if it is no tenant's.
     """
@@ -172,10 +172,10 @@ class Table(Generic[H]):
         """
         Args:
             what: `rollout` or `sandbox`, for messages.
-            most: how many there may be.
+            most: the number that there may be.
             ttl: seconds without a request after which one is ended.
             metrics: count what is ended.
-            prefix: what the ids begin with.
+            prefix: the beginning of the ids.
         """
         self._what = what
         self._most = most

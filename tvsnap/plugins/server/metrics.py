@@ -41,8 +41,8 @@ class Metrics:
     def __init__(self, stats: Callable[[], Stats], counts: Callable[[], Mapping[str, int]]) -> None:
         """
         Args:
-            stats: what the cache has counted.
-            counts: how many rollouts and sandboxes clients hold, by these words.
+            stats: returns the cache's counts.
+            counts: returns the numbers of rollouts and sandboxes that clients hold, by these words.
         """
         self._registry = CollectorRegistry()
         self._registry.register(_OfCache(stats, counts))
@@ -68,8 +68,8 @@ class Metrics:
         """Counts a call.
 
         Args:
-            source: what answered it.
-            seconds: how long it took.
+            source: the source of its answer.
+            seconds: seconds that it took.
         """
         self._calls[source].observe(seconds)
 

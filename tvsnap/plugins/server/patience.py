@@ -28,8 +28,8 @@ class Patient(HttpToolsProtocol):
         """
         Args:
             settings: say how many connections there may be, and how long a client has.
-            args: what uvicorn gives.
-            named: what uvicorn gives.
+            args: positional arguments of uvicorn.
+            named: named arguments of uvicorn.
         """
         super().__init__(*args, **named)
         self._most = settings.max_connections
@@ -148,8 +148,8 @@ class PatientSocket(WSProtocol):
         """
         Args:
             settings: say how long a client has.
-            args: what uvicorn gives.
-            named: what uvicorn gives.
+            args: positional arguments of uvicorn.
+            named: named arguments of uvicorn.
         """
         super().__init__(*args, **named)
         self._patience = settings.patience

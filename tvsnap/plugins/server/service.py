@@ -44,13 +44,13 @@ class Service:
 
     Attributes:
         cache: the cache.
-        settings: what the server was told.
-        contents: of uploads and of what is fetched.
+        settings: the server's settings.
+        contents: contents that clients upload and fetch.
         metrics: figures for Prometheus.
         rollouts: those that clients have open.
         sandboxes: those that clients hold.
-        shares: who uses how many sandboxes.
-        events: what happens, told to who listens.
+        shares: the tenants' use of sandboxes.
+        events: events of the server, for clients that listen.
         stored: keeps tasks in an object store; None if there is none.
         id: tells this start of the server from all others.
         stopping: whether the server is about to stop: it begins nothing any more.
@@ -61,8 +61,8 @@ class Service:
         """
         Args:
             cache: the cache; closing it is the caller's.
-            settings: what the server is told.
-            prefix: what the ids of what clients hold begin with.
+            settings: the server's settings.
+            prefix: the beginning of the ids of rollouts and sandboxes.
             id: the server's, if it has several processes.
         """
         self.id = id or secrets.token_hex(8)
@@ -160,7 +160,7 @@ class Service:
 
         Args:
             request: the request.
-            name: of the path's parameter.
+            name: the name of the path's parameter.
 
         Raises:
             NotFound: a tenant asks, and has no such state.

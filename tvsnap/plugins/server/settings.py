@@ -40,10 +40,10 @@ class ServerSettings:
             something of an answer.
         max_body: bytes of a request's body at most.
         max_upload: bytes of an uploaded content at most.
-        max_connections: how many connections there may be at once.
-        max_rollouts: how many rollouts may be open at once.
-        max_sandboxes: how many sandboxes clients may hold at once beside those of rollouts.
-        max_environments: how many environments of one task TVCache's clients keep.
+        max_connections: connections at once, at most.
+        max_rollouts: open rollouts at once, at most.
+        max_sandboxes: sandboxes that clients hold at once beside those of rollouts, at most.
+        max_environments: environments of one task that TVCache's clients keep, at most.
         tvcache: whether it answers TVCache's clients, too.
         store: the address of an object store in which tasks are kept (see `StoredTasks`); None for none.
         grace: seconds that requests under way are given when the server is stopped.

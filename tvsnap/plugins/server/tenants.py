@@ -36,8 +36,8 @@ class Tenant:
     Attributes:
         name: its name in the token file.
         weight: its part of sandboxes, processors and snapshots is this, divided by the weights of all tenants.
-        rollouts: how many it may have open at once; None for as many as the server takes.
-        sandboxes: how many may be at work for it or held by it at once; None for as many as there are.
+        rollouts: rollouts that it may have open at once; None for as many as the server takes.
+        sandboxes: sandboxes that may be at work for it or held by it at once; None for as many as there are.
         budget: bytes of the budget for snapshots that are its part; None for what its weight makes of it.
     """
 
@@ -72,8 +72,8 @@ def own_salt(salt: str | None, tenant: Tenant | None) -> str | None:
     """Returns the salt of the roots of a tenant's rollouts.
 
     Args:
-        salt: what the client says.
-        tenant: who asks.
+        salt: the client's salt.
+        tenant: the tenant that asks.
 
     Raises:
         UsageError: who is no tenant gives a salt that is a tenant's.
@@ -90,7 +90,7 @@ def check_owned(graph: Graph, tenant: Tenant | None, name: str) -> str:
 
     Args:
         graph: the graph.
-        tenant: who asks.
+        tenant: the tenant that asks.
         name: a hash, or a prefix of one.
 
     Raises:
@@ -137,10 +137,10 @@ class Shares:
         A tenant may use more than its share if those who have asked for something lately leave theirs.
 
         Args:
-            tenant: who asks; None for those who are no tenant, who together have the weight 1.
-            count: how many more it wants.
-            free: how many nobody uses.
-            room: how many there are.
+            tenant: the tenant that asks; None for those who are no tenant, who together have the weight 1.
+            count: the number of further ones.
+            free: the number that nobody uses.
+            room: the number of all.
 
         Raises:
             Busy: they are kept for others, or the tenant has as many as it may have.
@@ -173,10 +173,10 @@ def check_possible(count: int, what: str, most: int, where: str) -> None:
     """Checks a number that was asked for against what there may be at most, because waiting does not help beyond.
 
     Args:
-        count: how many were asked for.
+        count: the number that was asked for.
         what: the name of one.
-        most: how many there may be.
-        where: where that is set.
+        most: the number that there may be.
+        where: the place of the setting.
 
     Raises:
         UsageError: more were asked for.

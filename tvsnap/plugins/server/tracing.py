@@ -45,7 +45,7 @@ class Traces:
     def __init__(self, app: ASGIApp) -> None:
         """
         Args:
-            app: what is behind it.
+            app: the application behind it.
 
         Raises:
             ModuleNotFoundError: a package of OpenTelemetry is missing.

@@ -66,9 +66,9 @@ class Worker:
 
     Attributes:
         number: which, from 0 on.
-        generation: how often it was started before.
-        names: of the Unix sockets at which the workers listen for each other, by number; they have no files.
-        secret: what workers show each other.
+        generation: the number of times that it was started before.
+        names: names of the Unix sockets at which the workers listen for each other, by number; they have no files.
+        secret: the secret that workers show each other.
         heartbeat: by which it shows that it is at work.
         places: where the first one shows the others which environments of TVCache's clients stand where; None where
             those are not answered.
@@ -102,7 +102,7 @@ def share_of(settings: ServerSettings, budget: Budget, count: int) -> tuple[Serv
     Args:
         settings: the server's.
         budget: the server's; what snapshots take counts for the data directory as a whole in any case.
-        count: how many workers there are.
+        count: the number of workers.
     """
     settings_of_worker = replace(
         settings,
@@ -117,9 +117,9 @@ def supervise(settings: ServerSettings, count: int, run: Run, ready: Callable[[l
     """Serves by several processes until SIGTERM or SIGINT comes. It is to be called while there is one thread.
 
     Args:
-        settings: where to listen.
-        count: how many processes.
-        run: what each does.
+        settings: the server's settings.
+        count: the number of processes.
+        run: the work of each process.
         ready: is given the addresses once all processes are ready.
 
     Raises:

@@ -128,7 +128,7 @@ class Answer(NamedTuple):
     """A call in the database.
 
     Attributes:
-        records: of it, oldest first.
+        records: its records, oldest first.
         holder: the other session that executes it; None if none does, or if that was not asked.
     """
 
@@ -144,8 +144,8 @@ class Exchanged:
         asked: calls that were looked for in the database.
         taken: calls of others that are in this host's graph now.
         given: calls that were written into the database, or what became known of them.
-        waiting: how many are yet to be written.
-        dropped: how many were not written, because the database was away for too long.
+        waiting: the number of calls that are yet to be written.
+        dropped: the number that was not written, because the database was away for too long.
         lost: why the database cannot be reached; None if it could, the last time.
     """
 

@@ -50,7 +50,7 @@ class Effects:
         kind: `read` changes nothing, whatever the data; `write` at most what the system's own counters show; `other`
             anything, such as settings and locks of the session, transactions, procedures, and everything unknown.
         stochastic: its result depends on chance or the clock.
-        volatile: what it writes depends on chance or the clock: executing it again leads to another state.
+        volatile: its writes depend on chance or the clock: executing it again leads to another state.
     """
 
     kind: Kind

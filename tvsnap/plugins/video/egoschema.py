@@ -97,7 +97,7 @@ def image_of(store: ImageStore, questions: Sequence[Question], base: str = "vide
     """Builds an image with the videos of some questions in /videos; it shares all else with the image that it is from.
 
     Args:
-        store: where images are kept.
+        store: the store of images.
         questions: one, or several whose rollouts are to begin at the same state.
         base: the image to start from, whose environment is `video`.
 

@@ -101,7 +101,7 @@ class _Client:
         """Returns what `ask` returns for each of `items`; the first failure cancels what has not begun.
 
         Args:
-            items: what `ask` is called with, in threads of this client.
+            items: arguments of `ask`, each in a thread of this client.
             ask: it raises DependencyFailed.
             seconds: after which the answers are of no use any more.
         """
@@ -134,8 +134,8 @@ class _Client:
 
         Args:
             path: behind the address.
-            body: of the request.
-            course: of which the request is a part.
+            body: the request's body.
+            course: the course that the request is a part of.
 
         Raises:
             DependencyFailed: it gave none, after as many tries as there may be.
@@ -232,7 +232,7 @@ class Endpoint:
         Args:
             url: the address up to `/v1`, such as `http://127.0.0.1:8000/v1`.
             model: its name there.
-            version: what tells models of this name apart: change it when the server has got other weights.
+            version: tells models of this name apart: change it when the server has got other weights.
             key_variable: the environment variable that has the key; by default, there is none.
             prices: US dollars for a million tokens of prompts, and of answers; by default, answers say no `usd`.
             concurrency: requests under way at a time, of all threads.
@@ -241,7 +241,7 @@ class Endpoint:
                 the next one waits for as long as the endpoint says in `Retry-After`, or longer each time.
             request_timeout: seconds without a byte after which a request is made again.
             temperature: 0 for the likeliest answer; None for models that take none.
-            seed: of what chance there is; None for endpoints that take none.
+            seed: the seed of any chance; None for endpoints that take none.
             length_parameter: what the endpoint calls the most tokens of an answer: `max_tokens`, or
                 `max_completion_tokens` as OpenAI's latest models.
 

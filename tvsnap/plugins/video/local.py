@@ -102,7 +102,7 @@ class Clip:
                 cache of Hugging Face has it. Nothing is downloaded.
             batch: pictures or texts in memory at a time.
             device: as PyTorch names it.
-            most_pixels: of one picture; larger ones are an error.
+            most_pixels: pixels of one picture, at most; larger ones are an error.
 
         Raises:
             UsageError: an argument makes no sense, the model is not there, or a package is missing.
@@ -161,7 +161,7 @@ class Captioner:
         Args:
             path: as of `Clip`.
             device: as PyTorch names it.
-            most_pixels: of one picture; larger ones are an error.
+            most_pixels: pixels of one picture, at most; larger ones are an error.
 
         Raises:
             UsageError: an argument makes no sense, the model is not there, or a package is missing.

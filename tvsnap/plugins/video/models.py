@@ -46,7 +46,7 @@ class Answer:
 
     Attributes:
         text: the answer.
-        cost: what it cost beyond time, by unit, such as {"tokens": 812, "usd": 0.0004}.
+        cost: its cost beyond time, by unit, such as {"tokens": 812, "usd": 0.0004}.
     """
 
     text: str
@@ -59,7 +59,7 @@ class Vectors:
 
     Attributes:
         vectors: one for each of what was given, all of the same length.
-        cost: what they cost, by unit; see `Answer.cost`.
+        cost: their cost, by unit; see `Answer.cost`.
     """
 
     vectors: Sequence[Sequence[float]]
@@ -188,7 +188,7 @@ def failure(identity: str, reason: str) -> DependencyFailed:
 
     Args:
         identity: which model it is.
-        reason: what follows its name, such as "gave an empty answer".
+        reason: the text after its name, such as "gave an empty answer".
     """
     return DependencyFailed(f"the model {identity!r} {reason}; {_AGAIN}")
 
@@ -203,7 +203,7 @@ class Models:
     """The models that the tools of videos ask. What is not given is done without a model, by rules.
 
     Attributes:
-        embedder: of captions, and of what is looked for.
+        embedder: makes vectors of captions, and of searched texts.
         captioner: says what a segment shows; by default the text, the words and the objects in it.
         answerer: answers questions about pictures; by default the facts that are most similar to the question.
         reasoner: turns questions about objects into SQL, and rows into an answer; by default, names of objects

@@ -100,8 +100,8 @@ def story(seed: int, scenes: int = 5, seconds: int = 6) -> Story:
 
     Args:
         seed: any number; its rest by five chooses the kind of question.
-        scenes: how many scenes, from 3 to 10.
-        seconds: of each scene.
+        scenes: the number of scenes, from 3 to 10.
+        seconds: the length of each scene.
     """
     chance = random.Random(seed)
     things = chance.sample([(colour, shape) for colour in _COLOURS for shape in _SHAPES], scenes)
@@ -128,7 +128,7 @@ def make(cache: Cache, folder: str | Path, stories: Sequence[Story], image: str 
     Args:
         cache: an open cache.
         folder: is made if it is not there, see `tvsnap.video.egoschema`.
-        stories: what to make.
+        stories: the stories.
         image: with the environment `video`.
 
     Returns:

@@ -51,7 +51,7 @@ class TvsnapEnvironment(TrialServices):
     """A Harbor environment whose commands run in tvsnap's sandboxes, or are answered from its graph.
 
     Attributes:
-        options_model: what options there are, for `harbor environment schema`.
+        options_model: the class of its options, for `harbor environment schema`.
         options: those of this environment.
     """
 
@@ -266,7 +266,7 @@ class TvsnapEnvironment(TrialServices):
 
         Args:
             command: the command.
-            cwd: where it starts; by default the task's or the image's working directory.
+            cwd: the folder in which it starts; by default the task's or the image's working directory.
             env: environment variables in addition to the task's.
             timeout_sec: seconds after which it is ended; None for never.
             user: the user that runs it; by default the phase's user, or the image's.

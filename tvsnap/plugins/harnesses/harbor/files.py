@@ -119,7 +119,7 @@ class TrialFiles(Trial):
         return await super().reset_dirs(remove_dirs=remove_dirs, create_dirs=create_dirs, chmod_dirs=chmod_dirs)
 
     async def _put(self, source: Path, target: str) -> None:
-        if self._agent_logs and await asyncio.to_thread(reads_agent_logs, source):
+        if bool(self._agent_logs) and await asyncio.to_thread(reads_agent_logs, source):
             await self._put_agent_logs()
         result = self._counted(await self._running().put(source, target, user="root"))
         if result.exit_code != 0:

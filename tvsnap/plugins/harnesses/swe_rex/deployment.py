@@ -69,13 +69,13 @@ class TvsnapDeployment(AbstractDeployment):
 
     Attributes:
         config: its configuration.
-        logger: what SWE-ReX logs with.
+        logger: SWE-ReX's logger.
     """
 
     def __init__(self, *, logger: logging.Logger | None = None, **kwargs: Any) -> None:
         """
         Args:
-            logger: what it logs with; by default SWE-ReX's logger of deployments.
+            logger: its logger; by default SWE-ReX's logger of deployments.
             kwargs: the fields of `TvsnapDeploymentConfig`.
         """
         self.config = TvsnapDeploymentConfig(**kwargs)

@@ -66,16 +66,16 @@ class TvsnapRuntime(AbstractRuntime):
 
     Attributes:
         rollout: the rollout that makes its calls.
-        sources: how many calls were answered in which way.
-        logger: what SWE-ReX logs with.
+        sources: the number of calls by their source.
+        logger: SWE-ReX's logger.
     """
 
     def __init__(self, rollout: AnyRollout, workdir: str = "/", *, logger: logging.Logger | None = None) -> None:
         """
         Args:
             rollout: the rollout.
-            workdir: where commands beside the session start, and relative paths begin: the image's working directory.
-            logger: what it logs with; by default SWE-ReX's logger of runtimes.
+            workdir: the folder in which commands beside the session start, and relative paths begin: the image's.
+            logger: its logger; by default SWE-ReX's logger of runtimes.
         """
         self.rollout = rollout
         self.sources = {"hit": 0, "coalesced": 0, "executed": 0}

@@ -40,7 +40,7 @@ class DataFile:
     Attributes:
         path: on this machine; compressed if its name ends in .gz, .bz2 or .xz.
         format: a script of SQL or an archive of pg_dump, a table as CSV, or a SQLite database.
-        dialect: of a script: "mysql", or the database system's own; None to detect it.
+        dialect: the dialect of a script: "mysql", or the database system's own; None to detect it.
         table: the table that a CSV becomes; "" otherwise.
     """
 
@@ -65,7 +65,7 @@ class Database:
     """Files that are loaded one after the other.
 
     Attributes:
-        name: of the database; "" for those that a script names itself, or else for the file's own name.
+        name: the database's name; "" for those that a script names itself, or else for the file's own name.
         files: at least one.
     """
 

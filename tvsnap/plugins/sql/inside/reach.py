@@ -21,9 +21,9 @@ class Words:
 
     Attributes:
         names: all names and words in it, in lower case; None if they are not known.
-        calls: of those, functions that are not known to be the database system's own and independent of chance.
+        calls: functions among those that are not known to be the database system's own and independent of chance.
         called: all that stand where a function's name may stand.
-        defined: what it creates or alters, if that may depend on chance.
+        defined: names that it creates or alters, if they may depend on chance.
         targets: names that it creates or alters.
         timed: what it creates or alters may hold a time of day, or a time that is set where nothing is written.
         defines: it creates or alters something.

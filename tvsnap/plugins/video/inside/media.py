@@ -58,7 +58,7 @@ class Video:
     Attributes:
         path: the file, absolute.
         seconds: its length.
-        width, height: of its frames, in pixels.
+        width, height: the size of its frames, in pixels.
         sound: whether there is any.
     """
 

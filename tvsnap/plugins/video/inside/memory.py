@@ -130,7 +130,7 @@ def nearest(memory: sqlite3.Connection, queries: Mapping[str, bytes], most: int)
     Args:
         memory: the memory.
         queries: a vector for each space of embeddings, packed as 32-bit numbers; similarities are added up.
-        most: how many segments.
+        most: the number of segments.
     """
     import numpy  # 50 ms, for this step only
 

@@ -33,7 +33,7 @@ class Statement:
     """A statement of the dump.
 
     Attributes:
-        line: where it begins, from 1.
+        line: the line of its beginning, from 1.
         start, end: its first byte, and the one after its last.
         text: without its delimiter and the comments before it.
     """

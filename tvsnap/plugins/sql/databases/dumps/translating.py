@@ -266,7 +266,7 @@ class _Script:
     """The script of one database, and the statements at its end.
 
     Attributes:
-        columns: of each table, in lower case, and whether they hold bytes.
+        columns: the columns of each table, in lower case, and whether they hold bytes.
         later: statements that need all tables, or their rows.
         views: by their names, each with the names of what it reads; they come last.
     """

@@ -60,7 +60,7 @@ class Reply:
     """The server's reply to one statement; see `Result`.
 
     Attributes:
-        warnings: how many there were.
+        warnings: the number of warnings.
         database: the one that was selected by it; None if that did not change.
     """
 

@@ -28,8 +28,8 @@ class Unended(Exception):
     """A string, name or comment does not end.
 
     Attributes:
-        line: where it begins, from 1.
-        what: what it is.
+        line: the line of its beginning, from 1.
+        what: its kind.
     """
 
     def __init__(self, line: int, what: str) -> None:

@@ -60,8 +60,8 @@ class Connection:
 
     Attributes:
         database: its name.
-        ledger: what the agent's requests may have left in it that the server does not show.
-        arrived: how many notifications have arrived so far.
+        ledger: traces of the agent's requests in it that the server does not show.
+        arrived: the number of notifications that have arrived so far.
         counted: the server keeps statistics of what is done over it.
         counts: the agent has set whether it does.
     """

@@ -74,7 +74,7 @@ class Watch:
 
     Attributes:
         written: the position of the write-ahead log at the last look: it moves with any change of the catalog.
-        clients: how many were connected to the server at the last look, including this one.
+        clients: the number of clients that were connected to the server at the last look, including this one.
         visited: another client was connected between the last two looks.
         named: databases in whose connections a statement has named one of `TIMERS` since they were last idle.
     """
