@@ -348,12 +348,12 @@ class _ClassicBuild:
     layers: list[str] = field(default_factory=list)
     running: str = ""
     _new: bool = False
-    _begun: str = ""
+    _step: str = ""
 
     def hear(self, message: dict[str, Any]) -> None:
         """Processes one message; raises BuildStepFailed if the build failed."""
         if "error" in message:
-            step = f" at {self._begun}" if self._begun else ""
+            step = f" at {self._step}" if self._step else ""
             raise BuildStepFailed(f"failed{step}: {str(message['error']).strip()}")
         for line in str(message.get("stream", "")).splitlines():
             if line.strip():
@@ -362,7 +362,7 @@ class _ClassicBuild:
     def _hear_line(self, line: str) -> None:
         self.output(line)
         if step := _STEP.match(line):
-            self._begun = line
+            self._step = line
             self.fraction((int(step[1]) - 1) / int(step[2]))
             # The base of a stage existed before.
             self._new = step[3].upper() != "FROM"

@@ -43,8 +43,8 @@ class EngineImages:
         self._api = engine.api
         self._ownership = ownership
         self._directory, self._data = directory, data
-        self._known = directory / "images"
-        self._known.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._records = directory / "images"
+        self._records.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._guest = _guest_files()
         self.guest_version = hashlib.sha256(self._guest).hexdigest()[:16]
         self._there: set[str] = set()
@@ -64,7 +64,7 @@ class EngineImages:
         base = f"{IMAGES}:{build}"
         with self._lock, self._alone():
             for each in (base, reference):  # first, so that everything in the engine is known here
-                (self._known / _tag(each)).touch()
+                (self._records / _tag(each)).touch()
             if not self._engine.has_image(reference):
                 if not self._engine.has_image(base):
                     self._import(image, base)
@@ -83,7 +83,7 @@ class EngineImages:
         `images` is the data directory's; if it does not exist, images come from elsewhere and stay.
         """
         have = {path.name[:40] for path in images.iterdir()} if images.is_dir() else None
-        for record in sorted(self._known.iterdir(), reverse=True):  # dependent ones first
+        for record in sorted(self._records.iterdir(), reverse=True):  # dependent ones first
             build, _, version = record.name.partition("-")
             gone = have is not None and build.partition(".")[0] not in have
             if gone or version not in ("", self.guest_version):

@@ -245,9 +245,9 @@ class Nodes:
         Raises:
             NotFound: none that can be reached does.
         """
-        return self._found(state)[0]
+        return self._find(state)[0]
 
-    def _found(self, state: str) -> tuple[Node, State]:
+    def _find(self, state: str) -> tuple[Node, State]:
         """Returns a node that knows a state, and the state; see `knowing`."""
         try:
             return self.first(lambda client: client.graph.resolve(state), self._seen_at.get(state))
@@ -270,7 +270,7 @@ class Nodes:
         Raises:
             NotFound: none that can be reached does.
         """
-        node, info = self._found(state)
+        node, info = self._find(state)
         with self._lock:
             self._looked_at.add(info.hash)
         return node

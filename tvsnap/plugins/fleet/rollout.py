@@ -267,7 +267,7 @@ class FleetRollout(RolloutMethods):
                     f"the rollout's server is lost, and its step {place} cannot be made again at {url}, as "
                     f"{step.again}: begin a new one"
                 )
-            if _seen(_made(rollout, step.again, step.after)) != step.result:
+            if _comparable(_perform(rollout, step.again, step.after)) != step.result:
                 raise StateLost(
                     f"the rollout's server is lost, and its step {place}, made again at {url}, came to something else: "
                     "begin a new one"
@@ -337,8 +337,8 @@ class FleetRollout(RolloutMethods):
         after = time.monotonic() - self._rested_since
         if isinstance(operation, Call) and isinstance(operation.arguments, Mapping):
             operation = replace(operation, arguments=dict(operation.arguments))  # its caller may change them
-        result = self._do_in_time(lambda rollout, passed: _made(rollout, operation, passed))
-        self._steps.append(_Step(_again(operation), _seen(result), after, known_state(self._at_server)))
+        result = self._do_in_time(lambda rollout, passed: _perform(rollout, operation, passed))
+        self._steps.append(_Step(_again(operation), _comparable(result), after, known_state(self._at_server)))
         self._rested_since, self._moves_then = time.monotonic(), self.moves
         return result
 
@@ -365,7 +365,7 @@ STEPS = (Call, ExecAll, Put, Get, GradeState)
 """Operations that are made again at another server, in the same order."""
 
 
-def _made(rollout: RemoteRollout, operation: Operation[Any], passed: float) -> Any:
+def _perform(rollout: RemoteRollout, operation: Operation[Any], passed: float) -> Any:
     """Performs an operation, so many seconds after the last one."""
     if isinstance(operation, (Call, ExecAll)):
         later: Operation[Any] = replace(operation, after=max(operation.after, passed)) if passed else operation
@@ -381,12 +381,12 @@ def _again(operation: Operation[Any]) -> Operation[Any] | str:
     return replace(operation, destination=None) if isinstance(operation, Get) else operation
 
 
-def _seen(result: object) -> object:
+def _comparable(result: object) -> object:
     """Returns what a caller sees of a result, and what is compared when a step is repeated."""
     if isinstance(result, ToolResult):
         return result.parts, result.exit_code, result.timed_out, result.truncated
     if isinstance(result, Fetched):
-        return _seen(result.result), result.kind, result.digest
+        return _comparable(result.result), result.kind, result.digest
     if isinstance(result, Grade):
         return result.reward, dict(result.tests)
-    return [_seen(one) for one in result] if isinstance(result, list) else result
+    return [_comparable(one) for one in result] if isinstance(result, list) else result

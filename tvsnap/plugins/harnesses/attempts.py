@@ -233,7 +233,7 @@ class Attempt:
         if self._rewarded:
             raise UsageError("the attempt has had its reward, and is over: begin another one")
         with self._turn, self._noted():
-            return as_text(self._call(self._begun(), command), self.setting.shown)
+            return as_text(self._call(self._opened(), command), self.setting.shown)
 
     def reward(self) -> float:
         """Returns what the present state is worth; with that, the attempt is over.
@@ -247,7 +247,7 @@ class Attempt:
         if verifier is None:
             raise UsageError("the task has no verifier, so that it has no reward; give the row one, or grade elsewhere")
         with self._turn, self._noted():
-            reward = float(self._begun().grade(verifier).reward)
+            reward = float(self._opened().grade(verifier).reward)
             self._rewarded = True
             return reward
 
@@ -263,7 +263,7 @@ class Attempt:
         """The state at which it stands; None before its first command."""
         return None if self._rollout is None else self._rollout.state
 
-    def _begun(self) -> AnyRollout:
+    def _opened(self) -> AnyRollout:
         """Returns the rollout, which the first use begins."""
         if self._rollout is None:
             cache, assignment = process_cache(self.setting.options), self.assignment

@@ -83,7 +83,7 @@ class TvsnapSandbox:
         arguments: dict[str, Any] = {"command": command, "separate": True}
         if workdir is not None:
             arguments["cwd"] = workdir
-        result = await self._done(self.rollout.call("exec", arguments, timeout))
+        result = await self._result_of(self.rollout.call("exec", arguments, timeout))
         most = MOST_BYTES if max_output_bytes is None else max_output_bytes
         code = 124 if result.timed_out else 1 if result.exit_code is None else result.exit_code
         return _result(_cut(result.output, most), _cut(result.stderr or "", most), code, result)
@@ -103,7 +103,7 @@ class TvsnapSandbox:
         # As base64, since line ends of output are those of a terminal, and a file's stay as they are.
         command = f'set -o pipefail; {limit} < "$FILE" | base64'
         arguments = {"command": command, "env": {"FILE": path}, "separate": True}
-        result = await self._done(self.rollout.call("exec", arguments, timeout))
+        result = await self._result_of(self.rollout.call("exec", arguments, timeout))
         code = 124 if result.timed_out else 1 if result.exit_code is None else result.exit_code
         if result.truncated:
             return _result("", f"{path}: longer than what a call returns (Limits.output); read a part\n", 1, result)
@@ -133,7 +133,7 @@ class TvsnapSandbox:
             folder_result = await self.run_command(f"mkdir -p -- {shlex.quote(folder)}", timeout=timeout)
             if folder_result.exit_code:
                 return folder_result
-        result = await self._done(self.rollout.put(data, path, timeout=timeout))
+        result = await self._result_of(self.rollout.put(data, path, timeout=timeout))
         if executable and not result.exit_code:
             return await self.run_command(f"chmod +x -- {shlex.quote(path)}", timeout=timeout)
         return _result("", result.output if result.exit_code else "", result.exit_code or 0, result)
@@ -142,7 +142,7 @@ class TvsnapSandbox:
         """Ends the rollout. Its states stay in the graph. It may be called again."""
         await self.rollout.close()
 
-    async def _done(self, call: Awaitable[ToolResult]) -> ToolResult:
+    async def _result_of(self, call: Awaitable[ToolResult]) -> ToolResult:
         try:
             result = await call
         except SandboxDied as error:

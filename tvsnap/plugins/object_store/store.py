@@ -70,7 +70,7 @@ class ObjectStore:
         self.sent_bytes = self.fetched_bytes = 0
         self._zstd = zstandard
         self._lock = threading.Lock()
-        self._known: set[str] = set()
+        self._names_there: set[str] = set()
         if not url:
             raise UsageError("a store needs an address: a folder, or s3://bucket/folder")
         try:
@@ -115,7 +115,7 @@ class ObjectStore:
         """
         name = hashlib.sha256(data).hexdigest()
         with self._lock:
-            if name in self._known:
+            if name in self._names_there:
                 return name
         with self._failing(f"write {name[:12]}"):
             if not self._files.exists(self._path(_blob(name))):
@@ -124,7 +124,7 @@ class ObjectStore:
                 with self._lock:
                     self.sent_bytes += len(packed)
         with self._lock:
-            self._known.add(name)
+            self._names_there.add(name)
         return name
 
     def get(self, name: str) -> bytes:

@@ -105,7 +105,7 @@ def name_of(embedder: Callable[[str], Sequence[float]]) -> str:
     name = getattr(embedder, "name", None)
     if name is None:
         module, place = getattr(embedder, "__module__", None), getattr(embedder, "__qualname__", None)
-        if not (isinstance(module, str) and isinstance(place, str) and _found(module, place) is embedder):
+        if not (isinstance(module, str) and isinstance(place, str) and _member(module, place) is embedder):
             raise UsageError(
                 f"an embedder needs a name that tells whose vectors may be compared, and {embedder!r:.60} has none: "
                 "give it an attribute 'name', or write a function at the top of a module"
@@ -116,7 +116,7 @@ def name_of(embedder: Callable[[str], Sequence[float]]) -> str:
     return name
 
 
-def _found(module: str, place: str) -> object:
+def _member(module: str, place: str) -> object:
     """Returns what a module has at a place, such as `Class.method`; None if it has nothing there."""
     value: object = sys.modules.get(module)
     for part in place.split("."):

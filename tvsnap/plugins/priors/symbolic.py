@@ -121,7 +121,7 @@ class SymbolicPrior:
         self._cache, self._goal, self._symbols, self._model = cache, goal, symbols, model
         self._means = torch.tensor([action.mean for action in actions.values()], dtype=torch.float32)
         self._deviations = torch.tensor([[action.deviation] for action in actions.values()], dtype=torch.float32)
-        self._known = torch.full((symbols.count, len(actions)), 1.0 / len(actions))
+        self._distributions = torch.full((symbols.count, len(actions)), 1.0 / len(actions))
 
     def weights(self, observation: Any) -> Sequence[float]:
         """Returns the probability of each symbolic action, from the cache if possible.
@@ -139,7 +139,7 @@ class SymbolicPrior:
         else:
             self.asked += 1
         probabilities = [prior.probabilities[name] for name in self.names]
-        self._known[int(self._symbols.numbers([observation])[0])] = torch.tensor(probabilities)
+        self._distributions[int(self._symbols.numbers([observation])[0])] = torch.tensor(probabilities)
         return probabilities
 
     def candidates(self, generator: numpy.random.Generator) -> NDArray[numpy.float32]:
@@ -173,4 +173,4 @@ class SymbolicPrior:
             )
         numbers = torch.from_numpy(self._symbols.numbers(observations.detach().cpu().numpy()))
         logs = torch.distributions.Normal(self._means, self._deviations).log_prob(actions.cpu()[:, None, :]).sum(-1)
-        return torch.logsumexp(self._known[numbers].log() + logs, dim=1).to(actions.device)
+        return torch.logsumexp(self._distributions[numbers].log() + logs, dim=1).to(actions.device)

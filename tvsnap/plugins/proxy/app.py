@@ -59,7 +59,7 @@ class Proxy:
         self._settings = settings
         self._flights: dict[bytes, Recording] = {}
         self._keeping: dict[asyncio.Task[None], Recording] = {}
-        self._told = ""  # the failure that was logged last
+        self._last_failure = ""  # the failure that was logged last
 
     async def answer(self, request: Request) -> Response:
         """Answers a request: from the cache, with an answer that is on its way, or by asking."""
@@ -98,7 +98,7 @@ class Proxy:
             flight = Recording(self._upstream, request.method, target, headers, body)
             return await self._pass_on(request, flight, "bypass")
         if wanted != "refresh":
-            answer = None if self._under_way(key) else await self._kept(key)
+            answer = None if self._under_way(key) else await self._read_answer(key)
             if answer is not None:
                 await asyncio.to_thread(self._store.used, key.key, answer)
                 return _replayed(answer)
@@ -108,7 +108,7 @@ class Proxy:
         flight = self._begin(key, request.method, target, headers, body)
         return await self._pass_on(request, flight, "miss")
 
-    async def _kept(self, key: Keyed) -> Answer | None:
+    async def _read_answer(self, key: Keyed) -> Answer | None:
         """Returns the answer that is kept; None, too, if the file cannot be read: the server is asked then."""
         try:
             return await asyncio.to_thread(self._store.get, key.key)
@@ -118,9 +118,9 @@ class Proxy:
 
     def _tell(self, what: str, error: TvsnapError) -> None:
         """Logs a failure, once for as long as it stays the same."""
-        if str(error) != self._told:
+        if str(error) != self._last_failure:
             logger.warning("%s: %s", what, error)
-            self._told = str(error)
+            self._last_failure = str(error)
 
     def _under_way(self, key: Keyed) -> Recording | None:
         flight = self._flights.get(key.key)

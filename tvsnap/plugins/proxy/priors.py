@@ -56,7 +56,7 @@ class Priors:
                 f"delta must be above 0 and refresh a probability, not {delta!r} and {refresh!r} (--delta, --refresh)"
             )
         self._cache: PriorCache | None = None
-        self._asked: set[Future[tuple[Head, bytes]]] = set()
+        self._requests: set[Future[tuple[Head, bytes]]] = set()
         self._threads = ThreadPoolExecutor(AT_ONCE, "tvsnap-priors")
 
     async def answer(self, asked_for: str, request: bytes, asks_for: list[str], ask: Ask) -> Response:
@@ -81,11 +81,11 @@ class Priors:
 
         def propose() -> list[str]:
             request_to_model = asyncio.run_coroutine_threadsafe(asking(), loop)
-            self._asked.add(request_to_model)
+            self._requests.add(request_to_model)
             try:
                 head, body = request_to_model.result()
             finally:
-                self._asked.discard(request_to_model)
+                self._requests.discard(request_to_model)
             if head.status != 200:
                 raise _Refused(head, body)
             return _proposals(body)
@@ -107,7 +107,7 @@ class Priors:
 
     def close(self) -> None:
         """Ends requests to the model's server that are under way, and closes the cache's file."""
-        for request in list(self._asked):
+        for request in list(self._requests):
             request.cancel()
         self._threads.shutdown()
         if self._cache is not None:

@@ -89,7 +89,7 @@ class Metrics:
 class _OfCache(Collector):
     def __init__(self, stats: Callable[[], Stats], counts: Callable[[], Mapping[str, int]]) -> None:
         self._stats = stats
-        self._held = counts
+        self._counts = counts
 
     def describe(self) -> list[Metric]:
         return []
@@ -104,7 +104,7 @@ class _OfCache(Collector):
             if name in stats.budget:
                 yield GaugeMetricFamily(metric, words, value=stats.budget[name][0])
         gauge = GaugeMetricFamily("tvsnap_held", "What clients hold open.", labels=["what"])
-        for what, count in self._held().items():
+        for what, count in self._counts().items():
             gauge.add_metric([what], count)
         yield gauge
         yield GaugeMetricFamily(

@@ -103,7 +103,7 @@ class SandboxRoutes:
 
     async def read(self, request: Request) -> Response:
         """Reads a file."""
-        handle, path, limit = self._held(request), _path(request), number_of(request, "limit")
+        handle, path, limit = self._handle(request), _path(request), number_of(request, "limit")
         chosen: dict[str, Any] = {} if limit is None else {"limit": limit}
         async with handle.turn():
             with handle.in_use():
@@ -112,7 +112,7 @@ class SandboxRoutes:
 
     async def list_folder(self, request: Request) -> Response:
         """Lists what is in one folder."""
-        handle, path, limit = self._held(request), _path(request), number_of(request, "limit")
+        handle, path, limit = self._handle(request), _path(request), number_of(request, "limit")
         chosen: dict[str, Any] = {} if limit is None else {"limit": limit}
         async with handle.turn():
             with handle.in_use():
@@ -121,7 +121,7 @@ class SandboxRoutes:
 
     async def archive(self, request: Request) -> Response:
         """Returns the files as a stream of tar."""
-        handle, block = self._held(request), contextlib.AsyncExitStack()
+        handle, block = self._handle(request), contextlib.AsyncExitStack()
         await block.enter_async_context(handle.turn())
         block.enter_context(handle.in_use())
         return await archived(self._service, handle.sandbox, block)
@@ -175,7 +175,7 @@ class SandboxRoutes:
 
     def _look(self, what: str) -> Callable[[Request], Awaitable[Response]]:
         async def look(request: Request) -> Response:
-            handle = self._held(request)
+            handle = self._handle(request)
             async with handle.turn():
                 with handle.in_use():
                     value = await getattr(handle.sandbox, what)()
@@ -185,7 +185,7 @@ class SandboxRoutes:
 
     async def _use(self, request: Request, work: Callable[[AsyncSandbox, bytes], Awaitable[Any]]) -> Response:
         """Does something with a sandbox, once for its key, when its turn has come."""
-        handle = self._held(request)
+        handle = self._handle(request)
 
         async def do(body: bytes) -> bytes:
             async with handle.turn():
@@ -194,7 +194,7 @@ class SandboxRoutes:
 
         return json_response(await self._service.once(request, do, handle.answers))
 
-    def _held(self, request: Request) -> HeldSandbox:
+    def _handle(self, request: Request) -> HeldSandbox:
         handle = self._service.sandboxes.find(request.path_params["id"], tenant_of(request))
         handle.note_received(request.headers.get(RECEIVED_HEADER))
         return handle

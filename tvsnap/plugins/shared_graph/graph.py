@@ -85,7 +85,7 @@ class SharedGraph(Graph):
         self._unwritten: list[Edge] = []  # of the block of `together`
         self._work = threading.Event()
         self._ending = False
-        self._told = 0  # how often changes from elsewhere began to be applied
+        self._changes_applied = 0  # how often changes from elsewhere began to be applied
         self._asked = self._taken = self._given = self._dropped = 0
         self._of, self._mark = self._first_mark()
         self._warned = ""
@@ -197,14 +197,16 @@ class SharedGraph(Graph):
         Raises:
             Unreachable: the database does not answer.
         """
-        changes_before = self._told
+        changes_before = self._changes_applied
         answer = look()
         rows = answer.records
         while rows:
             self._add(rows, task)
-            if changes_before == self._told:
+            if changes_before == self._changes_applied:
                 break
-            changes_before = self._told  # something became known, perhaps of this call, while it was not here yet
+            changes_before = (
+                self._changes_applied
+            )  # something became known, perhaps of this call, while it was not here yet
             rows = self._postgres.records(*key).records
         return answer.holder
 
@@ -262,7 +264,7 @@ class SharedGraph(Graph):
             _LOG.warning("the shared graph can be used again")
             self._warned = ""
         if changes:
-            self._told += 1
+            self._changes_applied += 1
             for some in _batches(changes):
                 with self._database.write() as cursor:
                     for change in some:

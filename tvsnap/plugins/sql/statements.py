@@ -104,7 +104,7 @@ class Statement(Phrase):
     def effects(self) -> Effects:
         first = self.first
         if first in _QUERIES or first in _CHANGES:
-            return self._told(self._body("write" if first in _CHANGES else "read"))
+            return self._effects_of_kind(self._body("write" if first in _CHANGES else "read"))
         if first in ("explain", "describe", "desc") or (first == "analyze" and self._name == "mariadb"):
             return self._explain(first)
         if first == "show":
@@ -115,9 +115,9 @@ class Statement(Phrase):
             return self._pragma()
         if first in ("create", "alter", "drop", "rename", "comment"):
             return self._definition(first)
-        return self._told("other")
+        return self._effects_of_kind("other")
 
-    def _told(self, kind: Kind) -> Effects:
+    def _effects_of_kind(self, kind: Kind) -> Effects:
         """Returns the effects of a statement of a kind, with what depends on chance."""
         if kind == "read":
             return Effects(kind, stochastic=bool(self._chance))
@@ -134,7 +134,7 @@ class Statement(Phrase):
         start = next((i for i, each in enumerate(self.lexemes) if i and each.is_word(*_EXPLAINED)), None)
         if start is None:
             if first == "analyze" or self._name != "mariadb":
-                return self._told("other")
+                return self._effects_of_kind("other")
             return Effects("read", stochastic=self._has("connection"))  # a table's columns, or another's plan
         inner = Statement(self.lexemes[start:], self._query, self._name).effects
         executed = any(each.is_word("analyze", "analyse") for each in self.lexemes[:start])
@@ -165,7 +165,7 @@ class Statement(Phrase):
             return Effects("read")
         if len(words) > 1 and words[1].text == "(" and name in PRAGMA_LOOKUPS:
             return Effects("read")
-        return self._told("other")
+        return self._effects_of_kind("other")
 
     def _definition(self, first: str) -> Effects:
         if first == "comment":
@@ -176,16 +176,16 @@ class Statement(Phrase):
 
     def _defined(self, first: str, kind: str) -> Effects:
         if kind in UNSURE or not kind or self._has("soname"):
-            return self._told("other")
+            return self._effects_of_kind("other")
         if first in ("drop", "rename"):
             return Effects("write")
         if first == "alter" and kind == "database":
-            return self._told("other")
+            return self._effects_of_kind("other")
         if first == "create" and (kind in STORED or (kind == "table" and not self._has(*_FILLED))):
             return Effects("write")
         if first == "create" and kind == "index" and self._name == "mariadb":
             return Effects("write")  # of columns alone
-        return self._told(self._body("write"))
+        return self._effects_of_kind(self._body("write"))
 
     def _body(self, kind: Kind) -> Kind:
         """Returns what a query or a change does according to its contents; at least `kind`."""

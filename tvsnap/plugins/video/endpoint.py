@@ -53,18 +53,18 @@ class _Pace:
     """Lets at most so many requests begin within any minute, over all threads."""
 
     def __init__(self, most: int) -> None:
-        self._begun: deque[float] = deque(maxlen=most)
+        self._starts: deque[float] = deque(maxlen=most)
         self._lock = threading.Lock()
 
     def await_turn(self, course: _Course) -> bool:
         """Waits until a request may begin; returns False if that is later than the answer is of use."""
         with self._lock:
             now = time.monotonic()
-            full = len(self._begun) == self._begun.maxlen
-            begin = max(now, self._begun[0] + _MINUTE) if full else now
+            full = len(self._starts) == self._starts.maxlen
+            begin = max(now, self._starts[0] + _MINUTE) if full else now
             if begin >= course.until:
                 return False
-            self._begun.append(begin)
+            self._starts.append(begin)
         return not course.ended.wait(begin - now) if begin > now else True
 
 

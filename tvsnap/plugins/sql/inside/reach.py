@@ -120,7 +120,7 @@ class Reach:
     """Decides whether chance may have influenced requests, by what is defined before and after."""
 
     def __init__(self, definitions: Optional[Definitions]) -> None:
-        self._known = definitions
+        self._definitions = definitions
         self._marked: Set[str] = set()
         self._timed: Set[str] = set()
         self._stirred = False
@@ -129,10 +129,10 @@ class Reach:
 
     @property
     def seeds(self) -> bool:
-        return self._known is None or self._known.seeds
+        return self._definitions is None or self._definitions.seeds
 
     def learn(self, definitions: Optional[Definitions]) -> None:
-        before, self._known = self._known, definitions
+        before, self._definitions = self._definitions, definitions
         if definitions is None:
             return
         if definitions.complete:
@@ -146,7 +146,7 @@ class Reach:
         names = words.names
         if names is None or words.executes or words.calls or not names.isdisjoint(_STIRRING):
             self._stirred = True  # there are rows to be cleaned up
-        if words.unseen or self._known is None or words.calls - self._known.pure:
+        if words.unseen or self._definitions is None or words.calls - self._definitions.pure:
             self._unread = True
         if words.defines:
             targets = words.targets or names or NONE
@@ -160,12 +160,12 @@ class Reach:
         return self._may_meet(words, kind) or (kind != "read" and (self._unknown or self._meets_times(words)))
 
     def _meets_times(self, words: Words) -> bool:
-        timed = self._known.timed if self._known is not None else NONE
+        timed = self._definitions.timed if self._definitions is not None else NONE
         return not (words.names or NONE).isdisjoint(timed | self._timed)
 
     def _may_meet(self, words: Words, kind: str) -> bool:
         """Returns whether names may stand for something that depends on chance."""
-        definitions = self._known
+        definitions = self._definitions
         if (
             definitions is None
             or definitions.everything
@@ -181,7 +181,7 @@ class Reach:
 
     def may_change(self, words: Words) -> bool:
         """Returns whether mere reading may change something: it runs functions with unknown effects, or cleans up."""
-        definitions = self._known
+        definitions = self._definitions
         if definitions is None or words.names is None:
             return True
         if not words.called.isdisjoint(definitions.impure):

@@ -59,7 +59,7 @@ class Session:
 
     def __init__(self, system: DatabaseSystem) -> None:
         self._system = system
-        self._known: Optional[Facts] = system.facts()
+        self._facts: Optional[Facts] = system.facts()
         self._token = secrets.token_hex(8)
         self._unsure = False  # anything may have been done since the last observation
         self._reach = Reach(system.definitions())
@@ -143,10 +143,10 @@ class Session:
             self._heavy = False
         facts = self._system.facts()
         chance, reproducible = self._nature()
-        changed = self._unsure or facts is None or facts != self._known
+        changed = self._unsure or facts is None or facts != self._facts
         if changed:
             self._token = secrets.token_hex(8)
-        self._known, self._unsure = facts, False
+        self._facts, self._unsure = facts, False
         return {
             "token": self._token,
             "processes": [os.getpid(), *self._system.processes],

@@ -68,7 +68,7 @@ def preprocess(request: Mapping[str, Any]) -> dict[str, Any]:
     decoded = replace(video, seconds=min(video.seconds, len(frames) / media.RATE))
     memory.created(memory.UNFINISHED, decoded)
     with memory.opened(memory.UNFINISHED, write=True) as database:
-        _kept(database, decoded, tracker, shown, heard, cuts)
+        _write_memory(database, decoded, tracker, shown, heard, cuts)
         # The file's own length stays: it is compared when the video is preprocessed again.
         facts = {"frames": len(frames), "seconds": video.seconds}
         memory.written(database, "Video", [(name, json.dumps(value)) for name, value in facts.items()])
@@ -95,7 +95,7 @@ def _watched(video: Video, work: Path, limit: int) -> tuple[objects.Tracker, lis
     return tracker, changed or [0], media.cut_times(work / "cuts")
 
 
-def _kept(
+def _write_memory(
     database: sqlite3.Connection,
     video: Video,
     tracker: objects.Tracker,

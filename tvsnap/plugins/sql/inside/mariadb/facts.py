@@ -119,7 +119,7 @@ class Witness:
 
         The counts so far may include fewer statements than the agent's rollout made, and some of our own.
         """
-        (place,), counts, *_ = _asked(self._session, _SESSION)
+        (place,), counts, *_ = _rows_of(self._session, _SESSION)
         if _plain(place[3]) != b"1":
             self._session.rows("FLUSH LOCAL STATUS")
             self._before.update(_numbers(counts))
@@ -130,12 +130,12 @@ class Witness:
 
     def facts(self, monitor: Connection) -> Facts:
         """Returns the present facts, and changes nothing except the session's diagnostics."""
-        (place,), counts, variables, settings = _asked(self._session, _SESSION)
+        (place,), counts, variables, settings = _rows_of(self._session, _SESSION)
         self.counting = _plain(place[4]) == b"1"
         self.timers = ", ".join(sorted(_timers(settings)))
         own = Counter(_numbers(counts))
         own.update(self._before)
-        definitions, counts, selects, clients, locks = _asked(monitor, _SERVER)
+        definitions, counts, selects, clients, locks = _rows_of(monitor, _SERVER)
         self.clients = int(clients[0][0] or 0)
         everyone = _numbers(counts)
         self.definitions = repr(  # without flushes of our own
@@ -203,7 +203,7 @@ def _timers(settings: List[Row]) -> Iterator[str]:
             yield _plain(name).lower().decode("latin-1")
 
 
-def _asked(connection: Connection, query: str) -> List[List[Row]]:
+def _rows_of(connection: Connection, query: str) -> List[List[Row]]:
     return [reply.rows for reply in connection.run(query)]
 
 

@@ -144,7 +144,7 @@ class Connection:
         """Returns the reply to one statement, and whether another follows."""
         first = self._answer(patience)
         if first[0] == 0:
-            return _done(first)
+            return _end_of_reply(first)
         if first[0] == 0xFB:
             raise Lost("the server asked for a file of the client's")
         count, _ = _number(first, 0)
@@ -272,7 +272,7 @@ def _field(packet: bytes) -> Field:
     return Field(texts[4].decode("utf-8", "replace"), kind, charset, flags)
 
 
-def _done(packet: bytes) -> Tuple[Reply, bool]:
+def _end_of_reply(packet: bytes) -> Tuple[Reply, bool]:
     affected, at = _number(packet, 1)
     _, at = _number(packet, at)
     status, warnings = struct.unpack_from("<HH", packet, at)

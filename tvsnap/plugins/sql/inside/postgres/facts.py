@@ -150,12 +150,12 @@ class Watch:
             connection.listen()  # the server may have sent something meanwhile
             facts.append((connection.database, connection.arrived, connection.waiting, *of_connection))
             if sequences is not None:
-                self._seen(connection.database, sequences)
+                self._note_sequences(connection.database, sequences)
                 visited.discard(connection.database)
             elif self._sequences.get(connection.database) and (connection.idle or of_connection[-1]):
                 visited.add(connection.database)
         for database in sorted(visited):
-            self._seen(database, self._look_at_sequences(database))
+            self._note_sequences(database, self._look_at_sequences(database))
         server, self.written, clients, cleans = self.ask(_SERVER)[0]
         self._cleans = cleans == "on"
         self.clients = int(clients or 0)
@@ -169,7 +169,7 @@ class Watch:
         timers |= {"autovacuum"} if self._cleans else set()
         return ", ".join(sorted(filter(None, timers)))
 
-    def _seen(self, database: str, sequences: str) -> None:
+    def _note_sequences(self, database: str, sequences: str) -> None:
         """Notes the state of a database's sequences; if there was none before, any of them may have moved."""
         if self._sequences.get(database, "") != sequences:
             self._moves += 1
