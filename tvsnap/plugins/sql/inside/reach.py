@@ -24,7 +24,7 @@ class Words:
         calls: functions among those that are not known to be the database system's own and independent of chance.
         called: all that stand where a function's name may stand.
         defined: names that it creates or alters, if they may depend on chance.
-        targets: names that it creates or alters.
+        made: names that it creates or alters.
         timed: what it creates or alters may hold a time of day, or a time that is set where nothing is written.
         defines: it creates or alters something.
         executes: it may execute something that its words do not show, or draws a salt, or records the time.
@@ -36,7 +36,7 @@ class Words:
     calls: FrozenSet[str] = NONE
     called: FrozenSet[str] = NONE
     defined: FrozenSet[str] = NONE
-    targets: FrozenSet[str] = NONE
+    made: FrozenSet[str] = NONE
     timed: bool = False
     defines: bool = False
     executes: bool = False
@@ -149,7 +149,7 @@ class Reach:
         if words.unseen or self._definitions is None or words.calls - self._definitions.pure:
             self._unread = True
         if words.defines:
-            targets = words.targets or names or NONE
+            targets = words.made or names or NONE
             if words.defined or self._may_meet(words, kind):
                 self._marked |= words.defined or targets
             elif words.timed or self._meets_times(words):
