@@ -18,6 +18,8 @@ from ..text import percent, seconds, size
 
 if TYPE_CHECKING:
     from tvsnap.plugins.proxy.store import ProxyStats
+    from tvsnap.plugins.proxy.upstream import Upstream
+    from tvsnap.plugins.server.settings import ServerSettings
 
 FILE, PRIORS = "proxy.db", "priors.db"
 
@@ -74,30 +76,16 @@ def proxy(
       tvsnap proxy --upstream http://models --host 0.0.0.0 --token-file tokens
       tvsnap proxy --stats --json
     """
-    import asyncio
-
-    from tvsnap.plugins.proxy.store import AnswerStore
-
     limit = options.parse_size(max_size)
     if show_stats or clear:
         if upstream is not None or (show_stats and clear):
             raise UsageError("give one of --upstream, --stats and --clear")
-        file = find_home() / FILE
-        if not file.exists():
-            raise NotFound(f"there is no {file}: no proxy has run there (--home)")
-        store = AnswerStore(file, limit)
-        try:
-            _look(store.clear() if clear else store.stats(), as_json=as_json)
-        finally:
-            store.close()
+        _show_file(limit, clear=clear, as_json=as_json)
         return
     try:
-        from tvsnap.plugins.proxy.app import Proxy
-        from tvsnap.plugins.proxy.listen import serve
-        from tvsnap.plugins.proxy.priors import Priors
+        from tvsnap.plugins.proxy.listen import serve  # noqa: F401  # it needs all others
         from tvsnap.plugins.proxy.upstream import Upstream
         from tvsnap.plugins.server.settings import ServerSettings, is_loopback
-        from tvsnap.plugins.server.sockets import address_of, listening
         from tvsnap.plugins.server.tenants import read_tokens
         from tvsnap.plugins.server.tls import server_context
     except ModuleNotFoundError as error:
@@ -109,7 +97,6 @@ def proxy(
             f"the proxy refuses to listen at {host} without authentication, as anyone who reaches it could use the "
             "model: give a token file (--token-file), ask for certificates (--tls-client-ca), or listen at 127.0.0.1"
         )
-    file = resolve_home() / FILE
     settings = ServerSettings(
         host=host,
         port=port,
@@ -119,17 +106,45 @@ def proxy(
         tls_client_ca=tls_client_ca,
         max_body=options.parse_size(max_body),
     )
-    server_context(settings)  # whatever is wrong with the files is said before anything starts
+    server_context(settings)  # so that an error of the files is reported before anything starts
     key = None if upstream_key_file is None else _key(upstream_key_file)
+    model = Upstream(upstream, key=key, timeout=timeout)
+    _run(model, settings, limit, delta, refresh, as_json=as_json)
+
+
+def _show_file(limit: int, *, clear: bool, as_json: bool) -> None:
+    """Shows what is kept and was saved, or deletes all answers."""
+    from tvsnap.plugins.proxy.store import AnswerStore
+
+    file = find_home() / FILE
+    if not file.exists():
+        raise NotFound(f"there is no {file}: no proxy has run there (--home)")
+    store = AnswerStore(file, limit)
+    try:
+        _look(store.clear() if clear else store.stats(), as_json=as_json)
+    finally:
+        store.close()
+
+
+def _run(model: Upstream, settings: ServerSettings, limit: int, delta: float, refresh: float, *, as_json: bool) -> None:
+    """Serves until SIGTERM or SIGINT comes."""
+    import asyncio
+
+    from tvsnap.plugins.proxy.app import Proxy
+    from tvsnap.plugins.proxy.listen import serve
+    from tvsnap.plugins.proxy.priors import Priors
+    from tvsnap.plugins.proxy.store import AnswerStore
+    from tvsnap.plugins.server.sockets import address_of, listening
+
+    file = resolve_home() / FILE
 
     async def go(sockets: list[Any]) -> None:
-        behind = Upstream(upstream, key=key, timeout=timeout)
         store = AnswerStore(file, limit)
         priors = Priors(file.with_name(PRIORS), delta, refresh)
-        where = address_of(sockets[0], settings)
-        typer.echo(json.dumps({"url": where, "upstream": behind.url}) if as_json else f"tvsnap: proxy at {where}")
+        address = address_of(sockets[0], settings)
+        typer.echo(json.dumps({"url": address, "upstream": model.url}) if as_json else f"tvsnap: proxy at {address}")
         try:
-            await serve(Proxy(behind, store, priors, settings), settings, sockets)
+            await serve(Proxy(model, store, priors, settings), settings, sockets)
         finally:
             store.close()
 

@@ -56,7 +56,7 @@ def pull(
 
 def _named(store: ObjectStore, what: str) -> tuple[str | None, str | None]:
     """Returns the task or the state that a person names."""
-    from tvsnap.plugins.object_store.push import STATE, TASK, quoted
+    from tvsnap.plugins.object_store.subject import STATE, TASK, quoted
 
     if quoted(what) in store.names(TASK):
         return what, None

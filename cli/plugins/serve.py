@@ -89,22 +89,15 @@ def serve(
       PGPASSFILE=secret tvsnap serve --graph postgresql://tvsnap@db.internal/calls
     """
     with needs_server():
-        import uvloop
-
         from tvsnap.plugins.server.logs import log_as_json
         from tvsnap.plugins.server.settings import ServerSettings
         from tvsnap.plugins.server.tenants import read_tokens
         from tvsnap.plugins.server.tls import server_context
-        from tvsnap.plugins.server.workers import share_of, supervise
-    try:
-        mode = int(socket_mode, 8)
-    except ValueError:
-        raise UsageError(f"--socket-mode must be octal digits, as 660, not {socket_mode!r}") from None
     settings = ServerSettings(
         host=host or None,
         port=port,
         socket=None if socket is None else socket.absolute(),
-        socket_mode=mode,
+        socket_mode=_mode(socket_mode),
         socket_group=socket_group,
         tokens={} if token_file is None else read_tokens(token_file),
         tls_certificate=tls_certificate,
@@ -124,24 +117,40 @@ def serve(
         worker_patience=worker_patience,
         log_format=log_format,
     )
-    server_context(settings)  # whatever is wrong with the files is said before anything starts
+    server_context(settings)  # so that an error of the files is reported before anything starts
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
-
-    def tell(addresses: list[str]) -> None:
-        typer.echo(f"tvsnap: serving at {', '.join(addresses)}")
-
     if log_format == "json":
         log_as_json()
     if workers == 1:
-        run_alone(settings, budget, policy, tell, graph)
-        return
-    shares, used = share_of(settings, budget, workers)
+        run_alone(settings, budget, policy, _show_addresses, graph)
+    else:
+        _run_workers(workers, settings, budget, policy, graph)
+
+
+def _mode(digits: str) -> int:
+    try:
+        return int(digits, 8)
+    except ValueError:
+        raise UsageError(f"--socket-mode must be octal digits, as 660, not {digits!r}") from None
+
+
+def _show_addresses(addresses: list[str]) -> None:
+    typer.echo(f"tvsnap: serving at {', '.join(addresses)}")
+
+
+def _run_workers(count: int, settings: ServerSettings, budget: Budget, policy: str, graph: str | None) -> None:
+    """Serves by several processes until SIGTERM or SIGINT comes; the arguments are as of `run_alone`."""
+    import uvloop
+
+    from tvsnap.plugins.server.workers import share_of, supervise
+
+    settings_of_each, budget_of_each = share_of(settings, budget, count)
 
     def run(worker: Worker, sockets: list[Socket], ready: Callable[[], None]) -> None:
-        uvloop.run(_serve(shares, used, policy, sockets, worker, ready, graph))
+        uvloop.run(_serve(settings_of_each, budget_of_each, policy, sockets, worker, ready, graph))
 
     with _stopped_cleanly():
-        supervise(settings, workers, run, tell)
+        supervise(settings, count, run, _show_addresses)
 
 
 def run_alone(

@@ -29,4 +29,4 @@ def reporting() -> Iterator[Callable[[str, int, int], object]]:
             yield lambda _what, _done, _all: None
         else:
             shown = update
-            yield lambda what, done, whole: shown(completed=done, total=max(whole, 1), words=what)
+            yield lambda what, size_so_far, whole: shown(completed=size_so_far, total=max(whole, 1), words=what)

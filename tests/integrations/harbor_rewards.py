@@ -12,7 +12,7 @@ from harbor.models.trial.paths import TrialPaths
 from harbor.models.verifier.result import VerifierResult
 from harbor.verifier.verifier import RewardFileEmptyError, Verifier, VerifierOutputParseError
 
-from tvsnap.plugins.harnesses.harbor import _reward
+from tvsnap.plugins.harnesses.harbor.rewards import read_reward
 
 TEXTS = (None, "", "1", " 0.5\n", "nan", "1e999", "yes", "1_0", "\udcff")
 DATA = (
@@ -47,7 +47,7 @@ def main() -> None:
         for path, content in ((paths.reward_text_path, text), (paths.reward_json_path, data)):
             if content is not None:
                 path.write_bytes(content.encode(errors="surrogateescape"))
-        ours = _reward(paths.reward_text_path, paths.reward_json_path)
+        ours = read_reward(paths.reward_text_path, paths.reward_json_path)
         assert ours == harbors(paths), (text, data, ours)
         compared.append(ours)
     print(len(compared), sorted({reward for reward in compared if reward is not None}))

@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.backend import fake_image
 from tvsnap.host import native
 from tvsnap.model.limits import Limits
-from tvsnap.plugins.docker.containers import Containers, Whose
+from tvsnap.plugins.docker.containers import Containers, Ownership
 from tvsnap.plugins.docker.engine import Engine
 from tvsnap.plugins.docker.seccomp import profile
 
@@ -53,7 +53,7 @@ class RecordingEngine:
 def test_without_a_filter_of_the_engine_PID_1_sets_its_own(said: list[str] | None, expected: list[str]) -> None:
     """Which the kernel lets it do only where nobody can gain rights any more."""
     engine = RecordingEngine()
-    containers = Containers(cast("Engine", engine), Whose("home", "owner"), {"SecurityOptions": said})
+    containers = Containers(cast("Engine", engine), Ownership("home", "owner"), {"SecurityOptions": said})
     containers.create("name", fake_image(), "tag", Limits(), bare=False)
     assert "no-new-privileges" in engine.asked["security_opt"]  # as the image says
     containers.create("name", replace(fake_image(), no_new_privileges=False), "tag", Limits(), bare=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tvsnap.plugins.sql.inside.lexemes import SystemName
-from tvsnap.plugins.sql.inside.mariadb.definitions import told_by
+from tvsnap.plugins.sql.inside.mariadb.definitions import meaning
 from tvsnap.plugins.sql.inside.reach import Definitions, Reach
 from tvsnap.plugins.sql.naming import MOST_NAMES, words
 
@@ -142,7 +142,7 @@ def test_nothing_is_sure_where_definitions_cannot_be_told() -> None:
 
 
 def test_what_mariadb_defines() -> None:
-    known = told_by(
+    known = meaning(
         [
             ("view", "clock", "select current_timestamp() AS `c`"),
             ("view", "over", "select `shop`.`clock`.`c` AS `c` from `shop`.`clock`"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual import work
@@ -14,7 +16,7 @@ from .background import Background
 from .dialogs import Question
 from .forest import Row
 from .lists import Rows
-from .work import Work
+from .work import Lines, Work
 
 if TYPE_CHECKING:
     from tvsnap.protocols import AnyGraph
@@ -62,7 +64,7 @@ class StateActions(Background):
 
     def _diff(self, before: str, after: str) -> None:
         title = f"from {before[:8]} to {after[:8]}"
-        self._do(f"comparing {title}", lambda: self._work.diff(before, after), lambda lines: self._show(title, lines))
+        self._do(f"comparing {title}", partial(self._work.diff, before, after), partial(self._show, title))
 
     def action_shell(self) -> None:
         """Opens a shell in a fork of the chosen state."""
@@ -87,17 +89,14 @@ class StateActions(Background):
     def action_run_command(self) -> None:
         """Asks for a command, and runs it in a fork of the chosen state."""
         row = self._at()
-        if row is None:
-            return
-        state = row.state
+        if row is not None:
+            self._ask_for(
+                f"run in a fork of {row.state[:8]}", self._last_command, partial(self._run_in_fork, row.state)
+            )
 
-        def typed(command: str | None) -> None:
-            if command is not None:
-                self._last_command = command
-                title = f"{state[:8]} $ {cut(one_line(command), 60)}"
-                self._do(title, lambda: self._work.run(state, command), lambda lines: self._show(title, lines))
-
-        self.push_screen(Question(f"run in a fork of {state[:8]}", self._last_command), typed)
+    def _run_in_fork(self, state: str, command: str) -> None:
+        self._last_command = command
+        self._do_and_show(f"{state[:8]} $ {cut(one_line(command), 60)}", partial(self._work.run, state, command))
 
     def action_reexecute(self) -> None:
         """Makes the chosen call again and compares."""
@@ -105,37 +104,39 @@ class StateActions(Background):
         if row is None or row.call is None:
             self._tell("no call led to a root")
             return
-        call = row.call
-        title = f"again: {self._texts.get(call.id, '')[:60]}"
-        again = lambda: self._work.reexecute(self._graph.edge(call.id))  # noqa: E731
-        self._do(title, again, lambda lines: self._show(title, lines))
+        id = row.call.id
+        self._do_and_show(f"again: {self._texts.get(id, '')[:60]}", lambda: self._work.reexecute(self._graph.edge(id)))
 
     def action_export(self) -> None:
         """Asks for a file, and writes the chosen state into it."""
         row = self._at()
-        if row is None:
-            return
-        state = row.state
+        if row is not None:
+            file = f"tvsnap-{row.state[:12]}.tar"
+            self._ask_for(f"write the files of {row.state[:8]} to", file, partial(self._export_to, row.state))
 
-        def typed(path: str | None) -> None:
-            if path is not None:
-                title = f"export of {state[:8]}"
-                self._do(title, lambda: self._work.export(state, path), lambda lines: self._show(title, lines))
-
-        self.push_screen(Question(f"write the files of {state[:8]} to", f"tvsnap-{state[:12]}.tar"), typed)
+    def _export_to(self, state: str, path: str) -> None:
+        self._do_and_show(f"export of {state[:8]}", partial(self._work.export, state, path))
 
     def action_grade(self) -> None:
         """Asks for a verifier, and grades the chosen state by it."""
         row = self._at()
-        if row is None:
-            return
-        state = row.state
+        if row is not None:
+            question = f"grade {row.state[:8]} by a command whose last line is JSON: a reward, or tests by name"
+            self._ask_for(question, self._last_verifier, partial(self._grade_by, row.state))
 
-        def typed(command: str | None) -> None:
-            if command is not None:
-                self._last_verifier = command
-                title = f"grade of {state[:8]}"
-                self._do(title, lambda: self._work.grade(state, command), lambda lines: self._show(title, lines))
+    def _grade_by(self, state: str, command: str) -> None:
+        self._last_verifier = command
+        self._do_and_show(f"grade of {state[:8]}", partial(self._work.grade, state, command))
 
-        question = f"grade {state[:8]} by a command whose last line is JSON: a reward, or tests by name"
-        self.push_screen(Question(question, self._last_verifier), typed)
+    def _ask_for(self, question: str, suggestion: str, take: Callable[[str], None]) -> None:
+        """Asks for a line of text, and gives it to `take` unless the question is left."""
+
+        def typed(text: str | None) -> None:
+            if text is not None:
+                take(text)
+
+        self.push_screen(Question(question, suggestion), typed)
+
+    def _do_and_show(self, title: str, work: Callable[[], Lines]) -> None:
+        """Works in a thread, and shows the result."""
+        self._do(title, work, partial(self._show, title))

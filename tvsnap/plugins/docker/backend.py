@@ -31,7 +31,7 @@ from tvsnap.model.errors import (
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Captures, ReapReport
-from tvsnap.plugins.docker.containers import Containers, Whose
+from tvsnap.plugins.docker.containers import Containers, Ownership
 from tvsnap.plugins.docker.engine import Engine, EngineTimeout, EngineUnavailable, home_tag
 from tvsnap.plugins.docker.files import Files, InnerFiles, OuterFiles
 from tvsnap.plugins.docker.images import EngineImages
@@ -80,11 +80,11 @@ class DockerBackend:
         self.gateway = Gateway(home, self.network_settings)
         self._engine = engine or Engine()
         about = self._engine.do("asking the engine about itself", self._engine.api.info)
-        whose = Whose(home_tag(home), owner)
+        ownership = Ownership(home_tag(home), owner)
         directory = home / "docker" / hashlib.sha256(str(about["ID"]).encode()).hexdigest()[:12]
-        self.containers = Containers(self._engine, whose, about)
-        self._snapshots = SnapshotStore(self._engine, whose, directory)
-        self._images = EngineImages(self._engine, whose, directory, self.containers.data_root)
+        self.containers = Containers(self._engine, ownership, about)
+        self._snapshots = SnapshotStore(self._engine, ownership, directory)
+        self._images = EngineImages(self._engine, ownership, directory, self.containers.data_root)
         self._taker = Taker(self._engine, self.containers, self._snapshots, self._images.guest_version)
         # The program that started this process may have started the engine, too; if not, less is shared than possible.
         self.platform = "; ".join([_platform(about), *inheritance.unusual()])
@@ -206,12 +206,12 @@ class DockerBackend:
 
     def _files(self, sandbox: DockerSandbox) -> Files:
         """Returns the way to access a sandbox's files."""
-        its = weakref.WeakMethod(sandbox.guest)  # the sandbox has what this returns, and would be freed late
+        guest_of = weakref.WeakMethod(sandbox.guest)  # the sandbox has what this returns, and would be freed late
 
         def guest() -> Guest:
-            found = its()
-            assert found is not None  # its caller has the sandbox
-            return found()
+            method = guest_of()
+            assert method is not None  # its caller has the sandbox
+            return method()
 
         layers = self.containers.layers(sandbox.container)
         if layers:

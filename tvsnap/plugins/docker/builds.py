@@ -155,7 +155,7 @@ class EngineTool:
                 raise
             yield build.image
         finally:
-            self._remove_images(build.made[-1:] if keep_layers else build.made)
+            self._remove_images(build.layers[-1:] if keep_layers else build.layers)
 
     def _build(self, base: DockerfileBase, build: _ClassicBuild) -> None:
         """Builds with the engine's own builder, which any engine has."""
@@ -197,7 +197,7 @@ class EngineTool:
 
     @contextlib.contextmanager
     def _built_by_buildkit(self, base: DockerfileBase, output: Output) -> Iterator[str]:
-        """Builds with the `docker` command, as the SDK does not support BuildKit."""
+        """Builds with the `docker` command, because the SDK does not support BuildKit."""
         command, env = _buildkit_command()
         command += ["--progress=plain", *(f"--label={name}={value}" for name, value in self.labels(BUILD).items())]
         command += [f"--network={network}"] if (network := self._network()) else []
@@ -225,7 +225,7 @@ class EngineTool:
                 buildah.bring(archive, reference)
                 archive.unlink()
             name = f"{_TEMPORARY}:{secrets.token_hex(8)}"
-            with buildah.built(base, dockerfile, False, output, lambda done: None) as image:
+            with buildah.built(base, dockerfile, False, output, lambda _fraction: None) as image:
                 buildah.save(image, place / "built.tar", name)
             with self.engine.turn("an import"), (place / "built.tar").open("rb") as archive_of_built:
                 for _ in self._api.load_image(archive_of_built):
@@ -248,14 +248,16 @@ class EngineTool:
             self.container(image) as container,
             self.exported(container) as chunks,
         ):
-            extract_chunks(chunks, f"the export of {image}", root, lambda done: fraction(min(done / size, 1.0)))
+            extract_chunks(
+                chunks, f"the export of {image}", root, lambda size_so_far: fraction(min(size_so_far / size, 1.0))
+            )
         remove_entry(root / _MARKER)
         return read_config(about.get("Config") or {})
 
     @contextlib.contextmanager
     def container(self, image: str) -> Iterator[str]:
         """Creates a container of an image for the block, without starting it, and yields its id."""
-        made = self.engine.do(
+        answer = self.engine.do(
             "making a container",
             self._api.create_container,
             image,
@@ -264,9 +266,9 @@ class EngineTool:
             network_disabled=True,
         )
         try:
-            yield str(made["Id"])
+            yield str(answer["Id"])
         finally:
-            self._end_container(str(made["Id"]))
+            self._end_container(str(answer["Id"]))
 
     @contextlib.contextmanager
     def exported(self, container: str) -> Iterator[Iterator[bytes]]:
@@ -321,11 +323,11 @@ class EngineTool:
     def _sweep(self) -> None:
         """Removes what builds of dead processes left."""
         filters = {"label": [f"{LABEL_PURPOSE}={BUILD}", f"{LABEL_HOME}={home_tag(self._home)}"]}
-        for found, remove in (
+        for listing, remove in (
             (partial(self._api.containers, all=True), self._end_container),
             (self._api.images, lambda image: self._remove_images([image])),
         ):
-            for one in self.engine.do("looking for leftovers", found, filters=filters):
+            for one in self.engine.do("looking for leftovers", listing, filters=filters):
                 if not is_alive(self._home, (one["Labels"] or {}).get(LABEL_OWNER, "")):
                     remove(one["Id"])
 
@@ -336,22 +338,22 @@ class _ClassicBuild:
 
     Attributes:
         image: the id of the result; empty until it exists.
-        made: images that this build made, in order: layers, and at the end the result.
+        layers: images that this build made, in order: layers, and at the end the result.
         running: the container of the step that is running; empty if there is none.
     """
 
     output: Output
     fraction: Fraction
     image: str = ""
-    made: list[str] = field(default_factory=list)
+    layers: list[str] = field(default_factory=list)
     running: str = ""
     _new: bool = False
-    _begun: str = ""
+    _step: str = ""
 
     def hear(self, message: dict[str, Any]) -> None:
         """Processes one message; raises BuildStepFailed if the build failed."""
         if "error" in message:
-            step = f" at {self._begun}" if self._begun else ""
+            step = f" at {self._step}" if self._step else ""
             raise BuildStepFailed(f"failed{step}: {str(message['error']).strip()}")
         for line in str(message.get("stream", "")).splitlines():
             if line.strip():
@@ -360,7 +362,7 @@ class _ClassicBuild:
     def _hear_line(self, line: str) -> None:
         self.output(line)
         if step := _STEP.match(line):
-            self._begun = line
+            self._step = line
             self.fraction((int(step[1]) - 1) / int(step[2]))
             # The base of a stage existed before.
             self._new = step[3].upper() != "FROM"
@@ -372,7 +374,7 @@ class _ClassicBuild:
             self.running = ""
             self.image = layer[1]
             if self._new:
-                self.made.append(layer[1])
+                self.layers.append(layer[1])
 
 
 def _has_buildkit() -> bool:

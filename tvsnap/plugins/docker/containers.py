@@ -56,7 +56,7 @@ _STREAMS = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class Ownership:
     """The owner of containers and images."""
 
     home: str  # a tag of the data directory
@@ -103,11 +103,11 @@ class Containers:
         data_root: the engine's own directory, on its machine.
     """
 
-    def __init__(self, engine: Engine, whose: Whose, about: Mapping[str, Any]) -> None:
+    def __init__(self, engine: Engine, ownership: Ownership, about: Mapping[str, Any]) -> None:
         """`about` is the engine's information about itself."""
         self._engine = engine
         self._api = engine.api
-        self._whose = whose
+        self._ownership = ownership
         self.data_root = Path(str(about.get("DockerRootDir", "")))
         self._layered = about.get("Driver") == "overlay2"
         self._filter = _filter_options(about.get("SecurityOptions") or [])
@@ -129,7 +129,7 @@ class Containers:
 
         Args:
             name: the sandbox's id.
-            image, limits: of the sandbox.
+            image, limits: the sandbox's image and limits.
             tag: the engine's image to start from: that image with PID 1 in it, or a snapshot.
             bare: its shell will be set up like another; see `tvsnap.sandboxes.shell.image`.
         """
@@ -152,7 +152,7 @@ class Containers:
         environment = {**ENVIRONMENT, **image.env}
         added = [name for name in ("HOME", "HOSTNAME") if name not in environment]  # by the engine and its runtime
         environment |= {"TVSNAP_UNSET": " ".join(added), **(BARE if bare else {})}
-        made = self._engine.do(
+        answer = self._engine.do(
             f"making a container of {image.name}",
             self._api.create_container,
             tag,
@@ -160,8 +160,8 @@ class Containers:
             command=command,
             environment=[f"{name}={value}" for name, value in environment.items()],
             hostname=image.hostname,
-            name=f"tvsnap-{self._whose.home}-{name}",
-            labels=self._whose.labels("sandbox", image.digest),
+            name=f"tvsnap-{self._ownership.home}-{name}",
+            labels=self._ownership.labels("sandbox", image.digest),
             host_config=host,
             # No network of the engine: the runtime gives it one of its own, with loopback only. This also avoids
             # external /etc/hosts and /etc/resolv.conf, which no commit would contain, and takes a third less time to
@@ -170,7 +170,7 @@ class Containers:
             stdin_open=True,
             use_config_proxy=False,
         )
-        return str(made["Id"])
+        return str(answer["Id"])
 
     def start(self, container: str, checkpoint: str | None = None) -> None:
         """Starts a container, from a checkpoint of that name in its own directory if one is given.
@@ -198,9 +198,9 @@ class Containers:
         that of the runtime itself.
         """
         init = self._init(container)
-        done = subprocess.run([str(LAUNCH), "network", str(init)], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise InfrastructureError(f"a restored container's network could not be set up: {done.stderr.strip()}")
+        process = subprocess.run([str(LAUNCH), "network", str(init)], capture_output=True, text=True, check=False)
+        if process.returncode:
+            raise InfrastructureError(f"a restored container's network could not be set up: {process.stderr.strip()}")
         with contextlib.suppress(OSError):
             Path(f"/proc/{init}/oom_score_adj").write_text("0")
 
@@ -219,8 +219,8 @@ class Containers:
     def connect(self, container: str) -> AttachedStream:
         """Connects to PID 1's control socket, by a separate program inside."""
         with _alive(container), self._engine.turn("a second connection to a container"):
-            made = self._api.exec_create(container, [INIT, "connect"], stdin=True, stdout=True, stderr=True)
-            return AttachedStream(self._api.exec_start(made["Id"], socket=True))
+            execution = self._api.exec_create(container, [INIT, "connect"], stdin=True, stdout=True, stderr=True)
+            return AttachedStream(self._api.exec_start(execution["Id"], socket=True))
 
     def layers(self, container: str) -> Layers | None:
         """Finds a container's files; None if this process cannot reach them."""
@@ -283,13 +283,13 @@ class Containers:
             with contextlib.suppress(OSError), open(named[1], "rb") as file:
                 log = read_log(file)
                 init = self._init(container)
-                if told := refusals.reason(log, init):
+                if reason := refusals.reason(log, init):
                     if left_its_code(log, init):
-                        return ProcessesDisturbed(told)
+                        return ProcessesDisturbed(reason)
                     cause = refusals.cause(log)
                     if cause == "state":
-                        return NotCheckpointable(told)
-                    return AttemptFailed(told, machine=cause == "machine", kind=refusals.kind(log))
+                        return NotCheckpointable(reason)
+                    return AttemptFailed(reason, machine=cause == "machine", kind=refusals.kind(log))
         return AttemptFailed(complaint, machine=refusals.is_trouble(complaint))
 
     def _end_stuck_criu(self, container: str) -> None:
@@ -324,7 +324,7 @@ class Containers:
         return int(self._look(container)["State"]["Pid"])
 
     def _mine(self) -> dict[str, list[str]]:
-        return {"label": [f"{LABEL_HOME}={self._whose.home}"]}
+        return {"label": [f"{LABEL_HOME}={self._ownership.home}"]}
 
     def _directory(self, container: str) -> Path:
         return self.data_root / "containers" / container
@@ -371,10 +371,10 @@ class Containers:
 
     def disk_usage(self) -> int:
         """Returns the bytes on disk that this data directory's containers have written."""
-        found: Any = self._engine.do(
+        containers: Any = self._engine.do(
             "weighing this data directory's containers", self._api.containers, all=True, size=True, filters=self._mine()
         )
-        return sum(int(each.get("SizeRw", 0)) for each in found)
+        return sum(int(each.get("SizeRw", 0)) for each in containers)
 
     def remove(self, container: str) -> None:
         """Kills a container and removes it with its anonymous volumes; does nothing if it is gone.
@@ -391,10 +391,10 @@ class Containers:
 
     def of_home(self) -> list[tuple[str, str]]:
         """Returns the data directory's containers, dead and alive: each one's id and owner."""
-        found = self._engine.do(
+        containers = self._engine.do(
             "listing this data directory's containers", self._api.containers, all=True, filters=self._mine()
         )
-        return [(each["Id"], each["Labels"].get(LABEL_OWNER, "")) for each in found]
+        return [(each["Id"], each["Labels"].get(LABEL_OWNER, "")) for each in containers]
 
 
 def _filter_options(engine: Sequence[str]) -> list[str]:
@@ -404,11 +404,11 @@ def _filter_options(engine: Sequence[str]) -> list[str]:
     used.
     """
     ours = [f"seccomp={profile()}"]
-    known = {"default": ours, "builtin": ours, "unconfined": ours}
+    options_of = {"default": ours, "builtin": ours, "unconfined": ours}
     for option in engine:
-        found = re.fullmatch(r"name=seccomp,profile=(.*)", option)
-        if found:
-            return known.get(found[1], [])
+        profile_option = re.fullmatch(r"name=seccomp,profile=(.*)", option)
+        if profile_option:
+            return options_of.get(profile_option[1], [])
     return ["no-new-privileges"]  # PID 1 needs this to set its own, although sudo and su do not work then
 
 

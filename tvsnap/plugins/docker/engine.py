@@ -57,7 +57,7 @@ class Engine:
 
     Attributes:
         api: the SDK's client; call it through `do` or within `turn`.
-        address: where the engine listens.
+        address: the engine's address.
         version: as `28.2.2`.
     """
 
@@ -88,7 +88,7 @@ class Engine:
         """Makes a call that may be repeated; waits for some time if the engine has gone, as for a restart.
 
         Args:
-            what: what is being done, for messages: "the start of a container".
+            what: the action, for messages: "the start of a container".
             function: a method of `api`.
 
         Raises:

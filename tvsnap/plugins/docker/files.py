@@ -96,7 +96,7 @@ class Files(ABC):
 
         Args:
             image: the files of the image.
-            contents: what is known of the contents of files.
+            contents: known contents of files.
 
         Raises:
             Incomparable: they cannot be read.
@@ -165,10 +165,10 @@ class OuterFiles(Files):
         for path in self.lent:
             with opened(self._root(), os.path.dirname(path)) as directory:
                 try:
-                    found = os.stat(os.path.basename(path), dir_fd=directory, follow_symlinks=False)
+                    status = os.stat(os.path.basename(path), dir_fd=directory, follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                states[path] = f"{found.st_mode} {found.st_uid} {found.st_gid} {found.st_size} {found.st_ctime_ns}"
+                states[path] = f"{status.st_mode} {status.st_uid} {status.st_gid} {status.st_size} {status.st_ctime_ns}"
         return states
 
     def outside(self) -> Path | None:
@@ -195,13 +195,13 @@ class OuterFiles(Files):
             raise digest.Incomparable("a directory was renamed as a whole")
         there = _merged(upper, self._between())
         deleted = digest.gone(there.values(), self._image_tree())
-        kept = [entry for entry in there.values() if not _is_mounted(entry.path) and entry.path not in self.lent]
+        entries = [entry for entry in there.values() if not _is_mounted(entry.path) and entry.path not in self.lent]
         with opened(self._root(), "/etc") as directory:  # what is mounted, not what that covers
             etc = observing.walk(Path(f"/proc/self/fd/{directory}"))
-            kept += [replace(one, path=f"/etc{one.path}") for one in etc if f"/etc{one.path}" in self.lent]
+            entries += [replace(one, path=f"/etc{one.path}") for one in etc if f"/etc{one.path}" in self.lent]
         gone = [path for path in deleted if not _is_mounted(path)]
         with paths.directory(self._root()) as root:
-            yield digest.Files(kept, lambda: gone, root, 0, image, contents)
+            yield digest.Files(entries, lambda: gone, root, 0, image, contents)
 
     def _is_elsewhere_below(self, entry: observing.Entry) -> bool:
         """Returns whether a directory of the writable layer stands for one with another path in the layers below.
@@ -217,12 +217,12 @@ class OuterFiles(Files):
         """Returns what the layers between the image's and the writable one come to, by path."""
         image, lower = self._image(), self._layers.lower
         alike = lower[-len(image) :] == image
-        found: Mapping[str, observing.Entry] = {}
+        entries: Mapping[str, observing.Entry] = {}
         for layer in lower[: -len(image)] if alike else lower:
-            found = _merged(found.values(), {entry.path: entry for entry in observing.walk(layer)})
+            entries = _merged(entries.values(), {entry.path: entry for entry in observing.walk(layer)})
         if not alike:  # all files are in one layer, which hides the image
-            found = {**found, "/": replace(found["/"], opaque=True)}
-        return found
+            entries = {**entries, "/": replace(entries["/"], opaque=True)}
+        return entries
 
     def written(self) -> Iterable[observing.Entry]:
         return observing.walk(self._layers.upper)
@@ -341,13 +341,13 @@ def _is_mounted(path: str) -> bool:
 
 def _merged(upper: Iterable[observing.Entry], lower: Mapping[str, observing.Entry]) -> dict[str, observing.Entry]:
     """Returns the entries of two layers as one, by path."""
-    found = {entry.path: entry for entry in upper}
-    visible = [entry for entry in lower.values() if not _hidden(entry.path, found)]
+    entries = {entry.path: entry for entry in upper}
+    visible = [entry for entry in lower.values() if not _hidden(entry.path, entries)]
     for entry in visible:
-        above = found.setdefault(entry.path, entry)
+        above = entries.setdefault(entry.path, entry)
         if above is not entry and _covers(entry) and not _covers(above):
-            found[entry.path] = replace(above, opaque=True)  # what is below the lower one stays hidden
-    return found
+            entries[entry.path] = replace(above, opaque=True)  # what is below the lower one stays hidden
+    return entries
 
 
 def _hidden(path: str, layer: Mapping[str, observing.Entry]) -> bool:

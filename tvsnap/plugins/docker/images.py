@@ -22,7 +22,7 @@ from tvsnap.images.layers import in_merged
 from tvsnap.images.rootfs import unshifted_capability, walk
 from tvsnap.model.errors import InfrastructureError, NotFound
 from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE, Image
-from tvsnap.plugins.docker.containers import Whose, packed
+from tvsnap.plugins.docker.containers import Ownership, packed
 from tvsnap.plugins.docker.engine import Engine
 from tvsnap.plugins.docker.layers import rewritten
 
@@ -37,14 +37,14 @@ class EngineImages:
     DEPTH = 2
     """The number of layers of `startable` images."""
 
-    def __init__(self, engine: Engine, whose: Whose, directory: Path, data: Path) -> None:
+    def __init__(self, engine: Engine, ownership: Ownership, directory: Path, data: Path) -> None:
         """`directory` is the data directory's for this engine; `data` the engine's own, on its machine."""
         self._engine = engine
         self._api = engine.api
-        self._whose = whose
+        self._ownership = ownership
         self._directory, self._data = directory, data
-        self._known = directory / "images"
-        self._known.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._records = directory / "images"
+        self._records.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._guest = _guest_files()
         self.guest_version = hashlib.sha256(self._guest).hexdigest()[:16]
         self._there: set[str] = set()
@@ -64,7 +64,7 @@ class EngineImages:
         base = f"{IMAGES}:{build}"
         with self._lock, self._alone():
             for each in (base, reference):  # first, so that everything in the engine is known here
-                (self._known / _tag(each)).touch()
+                (self._records / _tag(each)).touch()
             if not self._engine.has_image(reference):
                 if not self._engine.has_image(base):
                     self._import(image, base)
@@ -83,7 +83,7 @@ class EngineImages:
         `images` is the data directory's; if it does not exist, images come from elsewhere and stay.
         """
         have = {path.name[:40] for path in images.iterdir()} if images.is_dir() else None
-        for record in sorted(self._known.iterdir(), reverse=True):  # dependent ones first
+        for record in sorted(self._records.iterdir(), reverse=True):  # dependent ones first
             build, _, version = record.name.partition("-")
             gone = have is not None and build.partition(".")[0] not in have
             if gone or version not in ("", self.guest_version):
@@ -92,14 +92,14 @@ class EngineImages:
                     record.unlink(missing_ok=True)
 
     def forget(self, reference: str) -> None:
-        """Checks the next time whether the engine has an image, as it may have been removed there."""
+        """Checks the next time whether the engine has an image, because it may have been removed there."""
         self._there.discard(reference)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Locks the engine's images against other processes during the block, so that none is made twice.
 
-        Where the engine's own directory is out of reach, those of other data directories are not locked out.
+        If the engine's own directory is out of reach, those of other data directories are not locked out.
         """
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
@@ -137,7 +137,7 @@ class EngineImages:
                 _counting_here(tar.stdout, image) as archive,
                 self._engine.turn(f"the import of image {image.name}"),
             ):
-                changes = self._whose.changes("image", image.digest)
+                changes = self._ownership.changes("image", image.digest)
                 self._api.import_image_from_stream(archive, IMAGES, _tag(reference), changes)
             complaints.seek(0)
             if tar.returncode:
@@ -146,16 +146,16 @@ class EngineImages:
 
     def _add_guest(self, image: Image, base: str, reference: str) -> None:
         doing = "adding PID 1 to an image"
-        labels = self._whose.labels("image", image.digest)
-        made = self._engine.do(
+        labels = self._ownership.labels("image", image.digest)
+        container = self._engine.do(
             doing, self._api.create_container, base, command=["/bin/true"], labels=labels, network_disabled=True
         )
         try:
-            self._engine.do(doing, self._api.put_archive, made["Id"], "/", self._guest)
-            tag, changes = _tag(reference), self._whose.changes("image", image.digest)
-            self._engine.do(doing, self._api.commit, made["Id"], STARTABLE, tag, changes=changes)
+            self._engine.do(doing, self._api.put_archive, container["Id"], "/", self._guest)
+            tag, changes = _tag(reference), self._ownership.changes("image", image.digest)
+            self._engine.do(doing, self._api.commit, container["Id"], STARTABLE, tag, changes=changes)
         finally:
-            self._engine.do("removing a container", self._api.remove_container, made["Id"], v=True, force=True)
+            self._engine.do("removing a container", self._api.remove_container, container["Id"], v=True, force=True)
 
 
 def _build_of(image: Image) -> str:

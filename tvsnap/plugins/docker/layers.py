@@ -136,8 +136,8 @@ def _make_folders(path: str, upper: Path, lower: Sequence[Path], folders: dict[P
 
 
 def _topmost(path: str, layers: Sequence[Path]) -> Path | None:
-    found = paths.topmost(layers, path)
-    return found[0] if found else None
+    place = paths.topmost(layers, path)
+    return place[0] if place else None
 
 
 def _look_like(there: Path, here: Path) -> None:

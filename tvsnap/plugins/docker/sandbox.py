@@ -60,12 +60,12 @@ _NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?|(.*/)?\.wh\..*",
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a sandbox has of the engine, reserved before its processes start.
+    """A sandbox's parts of the engine, reserved before its processes start.
 
     Attributes:
         id: the sandbox's name.
         image: its image.
-        limits: what it may use.
+        limits: the resources that it may use.
         container: its container's id.
         reference: the engine's image that the container is made of.
         depth: the number of that image's layers.
@@ -239,15 +239,15 @@ class DockerSandbox(Networked, Rewindable):
         self.guest()
         before = dict(self._baseline(self.image))
         untouched = set(self.files.lent).difference(self.changed_lent_files())
-        found: dict[str, FileChange] = {}
+        changes: dict[str, FileChange] = {}
         for entry in list_inside(self.guest(), "/"):
             was = before.pop(entry.path, None)
             if was is None or (_differ(was, entry) and entry.path not in untouched):
                 change = observing.change_of(entry, self.files.identity(entry))
                 if change is not None:
-                    found[entry.path] = change
-        found.update(dict.fromkeys(before, FileChange("deleted")))
-        return found
+                    changes[entry.path] = change
+        changes.update(dict.fromkeys(before, FileChange("deleted")))
+        return changes
 
     @exclusive
     def observe(self, service: Service = NO_SERVICE) -> Observation:
@@ -284,12 +284,12 @@ class DockerSandbox(Networked, Rewindable):
             served = {pid for inner, pid in inside.items() if inner in serving}
             return self._watch.look(inside.get(info.shell, 0) if info.idle else 0, served)
         lives = [one for one in table.others if one.pid not in serving]
-        found = [Unrest(0, f"process {one.pid} ({one.command[:_LONGEST_COMMAND]}) may run", 0.0) for one in lives]
+        unrest = [Unrest(0, f"process {one.pid} ({one.command[:_LONGEST_COMMAND]}) may run", 0.0) for one in lives]
         if not lives and not info.idle:
-            found.append(Unrest(0, "the shell may run", 0.0))
+            unrest.append(Unrest(0, "the shell may run", 0.0))
         if connections.may_pass(self.read_file("/proc/net/sockstat")):
-            found.append(Unrest(0, "a TCP connection has not ended yet", 0.0))
-        return activity.Look(*activity.told(found, time.monotonic()))
+            unrest.append(Unrest(0, "a TCP connection has not ended yet", 0.0))
+        return activity.Look(*activity.told(unrest, time.monotonic()))
 
     @exclusive
     def digest(self) -> str | None:
@@ -408,5 +408,5 @@ class DockerSandbox(Networked, Rewindable):
 def _differ(was: observing.Entry, now: observing.Entry) -> bool:
     """Returns whether a path differs from the image, as far as visible: times of change always differ."""
     # A directory's times are the layer's, or mean that its entries have changed.
-    told = _OF_DIRECTORY if stat.S_ISDIR(now.mode) and stat.S_ISDIR(was.mode) else _OF_FILE
-    return told(was) != told(now)
+    facts = _OF_DIRECTORY if stat.S_ISDIR(now.mode) and stat.S_ISDIR(was.mode) else _OF_FILE
+    return facts(was) != facts(now)

@@ -37,7 +37,7 @@ def profile() -> str:
         for other in earlier.setdefault(call, []):
             rest = [part for box in rest for part in _without(box, other)]
         earlier[call].append(whole)
-        if error != "EPERM":  # this is the result where no rule matches
+        if error != "EPERM":  # this is the result if no rule matches
             refusal = {"action": "SCMP_ACT_ERRNO", "errnoRet": getattr(errno, error, 0)}
             action = {"action": "SCMP_ACT_ALLOW"} if error == "0" else refusal
             rules += [{"names": [call], **action, **_arguments(box)} for box in rest]

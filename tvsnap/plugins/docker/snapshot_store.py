@@ -29,7 +29,7 @@ import docker.errors
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.model.errors import CheckpointFailed, InfrastructureError, SnapshotUnusable
 from tvsnap.model.observations import Captures, SnapshotInfo
-from tvsnap.plugins.docker.containers import Whose
+from tvsnap.plugins.docker.containers import Ownership
 from tvsnap.plugins.docker.engine import Engine, EngineTimeout
 from tvsnap.sandboxes.fixed_clock import StoppedClock
 from tvsnap.sandboxes.repairs.directory_times import DirectoryTimes
@@ -83,10 +83,10 @@ def reference_of(snapshot: str) -> str:
 class SnapshotStore:
     """The snapshots of a data directory in one engine. Thread-safe; several processes may use one at once."""
 
-    def __init__(self, engine: Engine, whose: Whose, directory: Path) -> None:
+    def __init__(self, engine: Engine, ownership: Ownership, directory: Path) -> None:
         self._engine = engine
         self._api = engine.api
-        self._whose = whose
+        self._ownership = ownership
         self._late_commit = _LATE_COMMIT
         places = [directory / name for name in ("snapshots", "unfinished", "doomed")]
         for path in places:
@@ -125,7 +125,7 @@ class SnapshotStore:
     @contextlib.contextmanager
     def taking(self) -> Iterator[Unfinished]:
         """Deletes the snapshot that the block takes unless the block completes it."""
-        id = f"{self._whose.owner}.{secrets.token_hex(8)}"
+        id = f"{self._ownership.owner}.{secrets.token_hex(8)}"
         unfinished = Unfinished(id, self._unfinished / id)
         try:
             unfinished.directory.mkdir(mode=0o700)
@@ -147,7 +147,7 @@ class SnapshotStore:
         Raises:
             InfrastructureError: the image was not made.
         """
-        changes = self._whose.changes("snapshot", image)
+        changes = self._ownership.changes("snapshot", image)
         (unfinished.directory / _COMMITTING).touch()
         try:
             with self._engine.turn("a commit"):
@@ -160,7 +160,7 @@ class SnapshotStore:
 
     def put(self, unfinished: Unfinished, archive: IO[bytes], image: str) -> None:
         """Makes an image of one layer from an archive."""
-        changes = self._whose.changes("snapshot", image)
+        changes = self._ownership.changes("snapshot", image)
         (unfinished.directory / _COMMITTING).touch()
         with self._engine.turn("the import of a flattened container"):
             self._api.import_image_from_stream(archive, REPOSITORY, unfinished.id, changes)
@@ -197,11 +197,11 @@ class SnapshotStore:
 
     def _graves(self) -> list[tuple[float, Path]]:
         """Returns the records of images that are still to be removed, and since when (s), the youngest first."""
-        found = []
+        graves = []
         for grave in self._doomed.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another thread or process has just removed it
-                found.append((grave.stat().st_mtime, grave))
-        return sorted(found, reverse=True)
+                graves.append((grave.stat().st_mtime, grave))
+        return sorted(graves, reverse=True)
 
     def sweep(self, is_alive: Callable[[str], bool]) -> tuple[int, int]:
         """Removes what dead owners left; returns the numbers of half-deleted and of unfinished snapshots."""

@@ -24,7 +24,7 @@ from tvsnap.sandboxes.repairs import directory_times
 from tvsnap.sandboxes.shell import image as shell_image
 
 PAUSES = (0.05, 0.2)
-"""Seconds between the attempts at a checkpoint: few, as the next call in the sandbox waits for the last of them."""
+"""Seconds between the attempts at a checkpoint: few, because the next call there waits for the last of them."""
 MAX_DEPTH = 100  # layers of an image; beyond that all its files become one. Engines refuse about 125 and more
 
 

@@ -48,7 +48,7 @@ class AsyncFleet(AwaitedCacheMethods["AsyncFleetRollout", AsyncSandbox], Twin[Fl
         Args:
             urls: the servers' addresses; or a fleet, such as one of Ray's nodes, which is closed with this.
             token, spread, patience: see `Fleet`; they belong to addresses.
-            threads: how many calls may be under way at once; further ones wait for a thread.
+            threads: calls under way at once, at most; further ones wait for a thread.
 
         Raises:
             UsageError: there are no addresses, one is none, or one is there twice.
@@ -161,7 +161,7 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
 
     @property
     def moves(self) -> int:
-        """How many times it has gone on at another server."""
+        """The number of times that it has gone on at another server."""
         return self.rollout.moves
 
     async def tools(self) -> Mapping[str, Any]:
@@ -169,7 +169,7 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
         return await self._made(lambda rollout: rollout.tools)
 
     async def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation by a thread; where the awaiting task is cancelled, so is the call."""
+        """Performs an operation by a thread; if the awaiting task is cancelled, so is the call."""
         return await self._made(lambda rollout: rollout.perform(operation))
 
     async def sandbox(self) -> AsyncSandbox:
@@ -181,7 +181,7 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
         """Begins rollouts where it stands, at the same server; see `FleetRollout.fork`.
 
         Args:
-            n: how many.
+            n: the number of rollouts.
             reseed: give each random numbers of its own.
         """
         async with self.in_order() as rollout:
@@ -195,7 +195,7 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
         """Returns at once: a server has settled a call when it answers it."""
 
     async def _made(self, work: Callable[[FleetRollout], V]) -> V:
-        """Returns what a thread gets from the rollout; where the awaiting task is cancelled, so is the call."""
+        """Returns what a thread gets from the rollout; if the awaiting task is cancelled, so is the call."""
         async with self.in_order() as rollout:
             under_way = self._threads.submit(work, rollout)
             try:

@@ -34,7 +34,7 @@ class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
 
     A task's rollouts are at one server, so that they share states; a task that many rollouts are made of spreads. When
     a server is lost, its tasks go to others, and the rollouts that it had go on there: their calls are made again (or
-    answered, where others made them), and compared with what they have been shown. Where something else comes out, the
+    answered, if others made them), and compared with what they have been shown. If something else comes out, the
     rollout ends with `StateLost`: what a rollout was shown is the past of the state that it goes on from.
 
     Attributes:
@@ -49,7 +49,7 @@ class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
         Args:
             urls: the servers' addresses, as `tvsnap.connect` takes them. They are reached when they are needed.
                 Two addresses of one server are an error then.
-            token: what the servers let in with; None where they ask for none.
+            token: the token that the servers ask for; None if they ask for none.
             spread: open rollouts of a task that one server has, before the task spreads to another.
             patience: seconds to wait while a server's sandboxes are used up.
 
@@ -218,12 +218,12 @@ class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
         Raises:
             NotFound: no server knows it.
         """
-        found, freed = Forgotten(0, 0, 0, 0, ()), 0
-        self._nodes.first(lambda client: client.forget(**{**which, "dry_run": True}))  # raises where none knows it
+        forgotten, freed = Forgotten(0, 0, 0, 0, ()), 0
+        self._nodes.first(lambda client: client.forget(**{**which, "dry_run": True}))  # raises if none knows it
         for _, answer in self._nodes.each(partial(_forgotten, which=which)):
             if answer is not None:
-                found, freed = found + answer[0], freed + answer[1]
-        return found, freed
+                forgotten, freed = forgotten + answer[0], freed + answer[1]
+        return forgotten, freed
 
     # -- figures, and its end ---------------------------------------------------------------------------------------
 
@@ -248,9 +248,9 @@ class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
 
     def _all_or_none(self, rollouts: Iterable[FleetRollout]) -> list[FleetRollout]:
         with contextlib.ExitStack() as undo:
-            begun = [undo.enter_context(one) for one in rollouts]
+            entered = [undo.enter_context(one) for one in rollouts]
             undo.pop_all()
-            return begun
+            return entered
 
     def _knowing(self, state: str) -> Client:
         """Returns the connection to a server that knows a state, into which somebody is about to look."""

@@ -41,12 +41,12 @@ class FleetGraph:
 
     def lineage(self, state: str) -> list[Edge]:
         """Returns the calls that lead to a state; see `Graph.lineage`."""
-        node, found = self._nodes.first(lambda client: client.graph.lineage(state))
-        return [_of(node, edge) for edge in found]
+        node, edges = self._nodes.first(lambda client: client.graph.lineage(state))
+        return [_of(node, edge) for edge in edges]
 
     def out_edges(self, state: str) -> list[Edge]:
         """Returns the calls made in a state, by all servers; see `Graph.out_edges`."""
-        found: list[Edge] = []
+        calls: list[Edge] = []
         missing: NotFound | None = None
 
         def look(client: Client) -> list[Edge]:
@@ -59,10 +59,10 @@ class FleetGraph:
 
         answers = self._nodes.each(look)
         for node, edges in answers:
-            found += [_of(node, edge) for edge in edges]
-        if missing is not None and not found:
-            self.resolve(state)  # raises where no server knows it
-        return found
+            calls += [_of(node, edge) for edge in edges]
+        if missing is not None and not calls:
+            self.resolve(state)  # raises if no server knows it
+        return calls
 
     def edge(self, id: int) -> Edge:
         """Returns a call by its id; see `Graph.edge`."""
@@ -72,26 +72,26 @@ class FleetGraph:
     def outline(self, *, root: str | None = None, task: str | None = None) -> list[Outlined]:
         """Returns recorded calls without their texts; see `Graph.outline`."""
         answers = self._nodes.each(lambda client: client.graph.outline(root=root, task=task))
-        return [one._replace(id=_id(node, one.id)) for node, found in answers for one in found]
+        return [one._replace(id=_id(node, one.id)) for node, outline in answers for one in outline]
 
     def listed(self, ids: Collection[int]) -> list[Edge]:
         """Returns calls without their outputs; see `Graph.listed`."""
         wanted: defaultdict[int, list[int]] = defaultdict(list)
         for id in ids:
             wanted[id // SPAN].append(id % SPAN)
-        found: list[Edge] = []
+        edges: list[Edge] = []
         for number, own in wanted.items():
             try:
                 node = self._nodes.numbered(number)
             except NotFound:
                 continue
-            found += [_of(node, edge) for edge in self._nodes.client(node).graph.listed(own)]
-        return found
+            edges += [_of(node, edge) for edge in self._nodes.client(node).graph.listed(own)]
+        return edges
 
     def matching(self, *, task: str | None = None, tool: str | None = None, text: str | None = None) -> set[int]:
         """Returns the ids of the calls that fit; see `Graph.matching`."""
         answers = self._nodes.each(lambda client: client.graph.matching(task=task, tool=tool, text=text))
-        return {_id(node, id) for node, found in answers for id in found}
+        return {_id(node, id) for node, ids in answers for id in ids}
 
     def snapshots_of(self, state: str) -> list[Snapshot]:
         """Returns the snapshots of a state at the first server that knows it."""
@@ -104,47 +104,47 @@ class FleetGraph:
     def tasks(self) -> list[str]:
         """Returns the tasks of which there were rollouts; see `Graph.tasks`."""
         answers = self._nodes.each(lambda client: client.graph.tasks())
-        return sorted({task for _, found in answers for task in found})
+        return sorted({task for _, names in answers for task in names})
 
     def tree(
         self, *, root: str | None = None, task: str | None = None, image: str | None = None, depth: int | None = None
     ) -> Listing:
         """Returns the states; see `Graph.tree`."""
-        kept: dict[str, TreeNode] = {}
-        for node, found in self._nodes.each(
+        nodes: dict[str, TreeNode] = {}
+        for node, listing in self._nodes.each(
             lambda client: client.graph.tree(root=root, task=task, image=image, depth=depth)
         ):
-            for one in found:
+            for one in listing:
                 made_by = None if one.made_by is None else _of(node, one.made_by)
                 unchanging = tuple(_of(node, edge) for edge in one.unchanging)
-                kept.setdefault(one.state.hash, replace(one, made_by=made_by, unchanging=unchanging))
-        return Listing(kept.values())
+                nodes.setdefault(one.state.hash, replace(one, made_by=made_by, unchanging=unchanging))
+        return Listing(nodes.values())
 
     def roots(self) -> list[RootInfo]:
         """Returns the roots; see `Graph.roots`."""
         answers = self._nodes.each(lambda client: client.graph.roots())
-        return list({root.hash: root for _, found in answers for root in found}.values())
+        return list({root.hash: root for _, roots in answers for root in roots}.values())
 
     def rollouts(self, task: str | None = None) -> list[RolloutRecord]:
         """Returns the rollouts there ever were; see `Graph.rollouts`."""
         answers = self._nodes.each(lambda client: client.graph.rollouts(task))
-        return sorted((one for _, found in answers for one in found), key=lambda one: one.started)
+        return sorted((one for _, records in answers for one in records), key=lambda one: one.started)
 
     def summaries(self, *, limit: int | None = None, **which: Any) -> list[RolloutSummary]:
         """Returns rollouts, newest first, with what their calls came to; see `Graph.summaries`."""
         answers = self._nodes.each(lambda client: client.graph.summaries(limit=limit, **which))
-        found = sorted((one for _, some in answers for one in some), key=lambda one: -one.rollout.started)
-        return found[:limit]
+        summaries = sorted((one for _, of_node in answers for one in of_node), key=lambda one: -one.rollout.started)
+        return summaries[:limit]
 
     def find_rollout(self, name: str) -> RolloutRecord | None:
         """Returns the rollout that a person names, or None; see `Graph.find_rollout`."""
         answers = self._nodes.each(lambda client: client.graph.find_rollout(name))
-        return next((found for _, found in answers if found is not None), None)
+        return next((record for _, record in answers if record is not None), None)
 
     def steps(self, rollout: str) -> list[Step]:
         """Returns the calls of a rollout in order; see `Graph.steps`."""
-        node, found = max(self._nodes.each(lambda client: client.graph.steps(rollout)), key=lambda one: len(one[1]))
-        return [step if step.edge is None else replace(step, edge=_of(node, step.edge)) for step in found]
+        node, steps = max(self._nodes.each(lambda client: client.graph.steps(rollout)), key=lambda one: len(one[1]))
+        return [step if step.edge is None else replace(step, edge=_of(node, step.edge)) for step in steps]
 
     def split(self, id: int) -> tuple[Node, int]:
         """Returns the server that has a call, and the call's id there."""
@@ -164,7 +164,7 @@ class FleetImages:
     def list(self) -> list[Image]:
         """Returns the images that any server has, each once."""
         answers = self._nodes.each(lambda client: client.images.list())
-        return list({(image.name, image.digest): image for _, found in answers for image in found}.values())
+        return list({(image.name, image.digest): image for _, images in answers for image in images}.values())
 
 
 def _id(node: Node, id: int) -> int:

@@ -25,7 +25,7 @@ AGAIN = 10.0
 STATES = 100_000
 """States of which it is known where they were seen."""
 LOST = (Unreachable, WorkerDied, ConnectionError)
-"""What tells that a rollout's node, or its process there, is gone."""
+"""Errors that mean that a rollout's node, or its process there, is gone."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Node:
         url: its address.
         client: the connection.
         number: tells it from all others that there ever were in this process.
-        id: what the server calls itself; None until it was first asked for something.
+        id: the server's own id; None until it was first asked for something.
         lost: why it could not be reached lately; None if it could.
         until: when it is tried again, by time.monotonic().
     """
@@ -87,7 +87,7 @@ class Nodes:
             raise UsageError(f"a server's address must be a text, not {url!r}")
         address = Address.parse(url)
         with self._lock:
-            if any(Address.parse(known) == address for known in self._nodes):
+            if any(Address.parse(other) == address for other in self._nodes):
                 raise UsageError(f"{url} is in the fleet already")
             self._nodes[url] = Node(url, Client(Transport(url, self._token, self._patience)))
 
@@ -117,9 +117,9 @@ class Nodes:
         """
         if node.id is None:
             node.client.transport.get(target("rollouts"))  # which needs the token
-            said = node.client.transport.get(HEALTH)
+            health = node.client.transport.get(HEALTH)
             with self._lock:
-                id = str(said.get("id", node.number))  # older servers have none
+                id = str(health.get("id", node.number))  # older servers have none
                 for other in self._nodes.values():
                     if other is not node and other.id == id:
                         raise UsageError(
@@ -143,7 +143,7 @@ class Nodes:
             node.lost = None
 
     def reachable(self, apart_from: Iterable[str] = ()) -> list[Node]:
-        """Returns the nodes that are not known to be lost; all, where that would be none."""
+        """Returns the nodes that are not known to be lost; all, if that would be none."""
         with self._lock:
             now, avoided = time.monotonic(), set(apart_from)
             nodes = [node for node in self._nodes.values() if node.url not in avoided]
@@ -188,15 +188,15 @@ class Nodes:
         """
         nodes = self.reachable()
         answers = zip(nodes, side_by_side(lambda node: self._ask(node, look), nodes), strict=True)
-        found = [(node, answer[0]) for node, answer in answers if answer is not None]
-        if not found:
+        answered = [(node, answer[0]) for node, answer in answers if answer is not None]
+        if not answered:
             raise Unreachable("no server of the fleet can be reached")
-        return found
+        return answered
 
     def first(self, look: Callable[[Client], T], at_first: str | None = None) -> tuple[Node, T]:
         """Asks one node after the other, the one with the address `at_first` first, until one knows what is asked for.
 
-        Nodes that were lost come last: whether they can be reached again is found out where no other node knows it.
+        Nodes that were lost come last: whether they can be reached again is found out if no other node knows it.
 
         Raises:
             NotFound: none that can be reached does.
@@ -245,9 +245,9 @@ class Nodes:
         Raises:
             NotFound: none that can be reached does.
         """
-        return self._found(state)[0]
+        return self._find(state)[0]
 
-    def _found(self, state: str) -> tuple[Node, State]:
+    def _find(self, state: str) -> tuple[Node, State]:
         """Returns a node that knows a state, and the state; see `knowing`."""
         try:
             return self.first(lambda client: client.graph.resolve(state), self._seen_at.get(state))
@@ -270,9 +270,9 @@ class Nodes:
         Raises:
             NotFound: none that can be reached does.
         """
-        node, found = self._found(state)
+        node, info = self._find(state)
         with self._lock:
-            self._looked_at.add(found.hash)
+            self._looked_at.add(info.hash)
         return node
 
     def was_looked_at(self, state: str) -> bool:
@@ -300,9 +300,9 @@ class Nodes:
         side_by_side(close, clients)
 
 
-def side_by_side(work: Callable[[S], T], given: Sequence[S]) -> list[T]:
+def side_by_side(work: Callable[[S], T], things: Sequence[S]) -> list[T]:
     """Returns what `work` returns of each thing, in their order; threads do it if there are several."""
-    if len(given) < 2:
-        return [work(one) for one in given]
-    with ThreadPoolExecutor(min(len(given), 64)) as threads:
-        return list(threads.map(work, given))
+    if len(things) < 2:
+        return [work(one) for one in things]
+    with ThreadPoolExecutor(min(len(things), 64)) as threads:
+        return list(threads.map(work, things))

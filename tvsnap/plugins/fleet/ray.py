@@ -47,8 +47,8 @@ class _Server:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         self._folder.cleanup()  # as nobody could once this process is killed
-        if found := _SERVING.search(line):
-            return found[1]
+        if serving := _SERVING.search(line):
+            return serving[1]
         self._log.seek(0)
         reason = self._log.read().decode(errors="replace").strip()[-500:]
         raise RuntimeError(f"the server of {socket.gethostname()} does not start: {reason or line!r}")
@@ -68,7 +68,7 @@ class Fleet(_Fleet):
     drawn for it.
 
     Attributes:
-        token: what the servers let in with: for clients that connect to one of them by hand.
+        token: the token that the servers ask for: for clients that connect to one of them by hand.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Fleet(_Fleet):
                 machine.
             options: more options of `tvsnap serve`, such as `["--workers", "4"]`.
             host: the address at which the servers listen; by default that by which Ray reaches the node.
-            resources: what a node must have (Ray's custom resources), so that sandboxes are on some nodes only.
+            resources: custom resources of Ray that a node must have, so that sandboxes are on some nodes only.
             store: the object store from which each server pulls a task when it begins there, and into which it pushes
                 it, so that a node that takes a task over is warm; None for none.
             spread: see `tvsnap.fleet.Fleet`.
@@ -109,8 +109,8 @@ class Fleet(_Fleet):
             raise UsageError("Ray is not connected: call ray.init(address=...) first")
         self._ray = ray
         self.token = secrets.token_urlsafe(24)
-        kept = [] if store is None else ["--store", store]
-        self._home, self._host, self._options, self._starting = home, host, [*options, *kept], starting
+        store_options = [] if store is None else ["--store", store]
+        self._home, self._host, self._options, self._starting = home, host, [*options, *store_options], starting
         self._resources = dict(resources or {})
         self._actors: dict[str, tuple[Any, str]] = {}  # by node: what runs its server, and the address
         self._stopped = threading.Event()

@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a rollout begins, at whatever server.
+    """The beginning of a rollout, at any server.
 
     Attributes:
-        key: what it is counted as at its node.
+        key: the key by which its node counts it.
         place: returns the node at which to begin, apart from those that were tried, where it is counted already.
         begin: begins it there.
     """
@@ -41,17 +41,17 @@ class Opening:
 
 @dataclass(slots=True)
 class _Step:
-    """What a rollout has done: how to do it again, and what was seen of it.
+    """A step of a rollout: how to do it again, and its result.
 
     Attributes:
-        again: the operation that does it once more; the reason where it cannot be repeated.
-        seen: what was seen of it.
+        again: the operation that does it once more; the reason if it cannot be repeated.
+        result: the result as the rollout saw it, in a form that can be compared.
         after: seconds that had passed since the step before.
-        state: where it has led, as far as that is known.
+        state: the state to which it has led, as far as that is known.
     """
 
     again: Operation[Any] | str
-    seen: object = None
+    result: object = None
     after: float = 0.0
     state: str | None = None
 
@@ -62,11 +62,11 @@ class FleetRollout(RolloutMethods):
     It is used by one thread at a time, but for `cancel`.
 
     Attributes:
-        moves: how many times it has gone on at another server.
+        moves: the number of times that it has gone on at another server.
     """
 
-    def __init__(self, nodes: Nodes, opening: Opening, begun: tuple[Node, RemoteRollout] | None = None) -> None:
-        """Begins it, unless it has `begun` at a node, where it is counted."""
+    def __init__(self, nodes: Nodes, opening: Opening, place: tuple[Node, RemoteRollout] | None = None) -> None:
+        """Begins it, unless it has `place` at a node, where it is counted."""
         self.moves = 0
         self._nodes, self._opening = nodes, opening
         self._steps: list[_Step] = []
@@ -79,11 +79,11 @@ class FleetRollout(RolloutMethods):
         self._rollout: RemoteRollout | None = None
         self._ended = False
         self._lost: StateLost | None = None  # why it cannot go on anywhere
-        if begun is None:
+        if place is None:
             self._begin()
         else:
-            self._node, self._rollout = begun
-            self._first = known_state(begun[1])
+            self._node, self._rollout = place
+            self._first = known_state(place[1])
 
     # -- where it is ------------------------------------------------------------------------------------------------
 
@@ -101,23 +101,23 @@ class FleetRollout(RolloutMethods):
     @property
     def state(self) -> str:
         """The state at which it stands; see `Rollout.state`."""
-        found = self._do(lambda rollout: rollout.state)
+        state = self._do(lambda rollout: rollout.state)
         if self._steps:
-            self._steps[-1].state = found
+            self._steps[-1].state = state
         else:
-            self._first = found
+            self._first = state
         if self._node is not None:
-            self._nodes.seen(found, self._node)
-        return found
+            self._nodes.seen(state, self._node)
+        return state
 
     @property
     def root(self) -> str:
-        """Where it began; see `Rollout.root`."""
+        """The state in which it began; see `Rollout.root`."""
         return self._do(lambda rollout: rollout.root)
 
     @property
     def depth(self) -> int:
-        """How many calls have changed its state; see `Rollout.depth`."""
+        """The number of calls that have changed its state; see `Rollout.depth`."""
         return self._do(lambda rollout: rollout.depth)
 
     @property
@@ -140,20 +140,21 @@ class FleetRollout(RolloutMethods):
     def perform(self, operation: Operation[T]) -> T:
         """Performs an operation; see `Performs.perform`.
 
-        A rollout that was given a file or a folder of this machine does not go on elsewhere, as that may have changed
-        since. What `get` does not write to a destination is read from the server that the rollout is at by then.
+        A rollout that was given a file or a folder of this machine does not go on elsewhere, because that may have
+        changed since. Contents that `get` does not write to a destination are read from the
+        server that the rollout is at by then.
 
         Raises:
             StateLost: its server is lost, and its past cannot be made again elsewhere as it was.
             InfrastructureError: no server can be reached; or as `Performs.perform`.
         """
         if isinstance(operation, STEPS):
-            taken: T = self._take(operation)
-            return taken
-        done = self._do(lambda rollout: rollout.perform(operation))
+            result: T = self._take(operation)
+            return result
+        outcome = self._do(lambda rollout: rollout.perform(operation))
         if isinstance(operation, Record):
             self._reward = operation.reward
-        return done
+        return outcome
 
     def fork(self, n: int = 1, *, reseed: bool = False) -> Forks[FleetRollout]:
         """Begins rollouts where it stands, at the same server; see `Rollout.fork`.
@@ -161,7 +162,7 @@ class FleetRollout(RolloutMethods):
         Each goes on elsewhere by itself if that server is lost.
 
         Args:
-            n: how many.
+            n: the number of rollouts.
             reseed: give each random numbers of its own.
 
         Raises:
@@ -172,11 +173,11 @@ class FleetRollout(RolloutMethods):
             time.sleep(passed)
             return rollout.fork(n)
 
-        begun = self._do_in_time(run)
+        rollouts = self._do_in_time(run)
         node = self._node
         assert node is not None
         forks = []
-        for one in begun:
+        for one in rollouts:
             self._nodes.count(self._opening.key, node, 1)
             fork = FleetRollout(self._nodes, self._opening, (node, one))
             fork._steps, fork._rested_since = [replace(step) for step in self._steps], self._rested_since
@@ -193,16 +194,16 @@ class FleetRollout(RolloutMethods):
     def sandbox(self) -> RemoteSandbox:
         """Returns its own sandbox; see `Rollout.sandbox`.
 
-        From then on the rollout does not go on elsewhere, as nobody knows what was done in the sandbox.
+        From then on the rollout does not go on elsewhere, because nobody knows what was done in the sandbox.
         """
 
         def run(rollout: RemoteRollout, passed: float) -> RemoteSandbox:
             time.sleep(passed)
             return rollout.sandbox()
 
-        found = self._do_in_time(run)
+        sandbox = self._do_in_time(run)
         self._steps.append(_Step("nobody knows what was done in its sandbox"))
-        return found
+        return sandbox
 
     def close(self, outcome: str | None = None) -> None:
         """Ends it; safe to repeat. See `Rollout.close`.
@@ -267,7 +268,7 @@ class FleetRollout(RolloutMethods):
                     f"the rollout's server is lost, and its step {place} cannot be made again at {url}, as "
                     f"{step.again}: begin a new one"
                 )
-            if _seen(_made(rollout, step.again, step.after)) != step.seen:
+            if _comparable(_perform(rollout, step.again, step.after)) != step.result:
                 raise StateLost(
                     f"the rollout's server is lost, and its step {place}, made again at {url}, came to something else: "
                     "begin a new one"
@@ -297,9 +298,9 @@ class FleetRollout(RolloutMethods):
         if self._lost is not None:
             raise self._lost
         for _ in range(_TRIES):
-            found = self._tried_once(function)
-            if found is not None:
-                return found[0]
+            result = self._tried_once(function)
+            if result is not None:
+                return result[0]
         return function(self._at_server)
 
     def _tried_once(self, function: Callable[[RemoteRollout], T]) -> tuple[T] | None:
@@ -337,8 +338,8 @@ class FleetRollout(RolloutMethods):
         after = time.monotonic() - self._rested_since
         if isinstance(operation, Call) and isinstance(operation.arguments, Mapping):
             operation = replace(operation, arguments=dict(operation.arguments))  # its caller may change them
-        result = self._do_in_time(lambda rollout, passed: _made(rollout, operation, passed))
-        self._steps.append(_Step(_again(operation), _seen(result), after, known_state(self._at_server)))
+        result = self._do_in_time(lambda rollout, passed: _perform(rollout, operation, passed))
+        self._steps.append(_Step(_again(operation), _comparable(result), after, known_state(self._at_server)))
         self._rested_since, self._moves_then = time.monotonic(), self.moves
         return result
 
@@ -365,7 +366,7 @@ STEPS = (Call, ExecAll, Put, Get, GradeState)
 """Operations that are made again at another server, in the same order."""
 
 
-def _made(rollout: RemoteRollout, operation: Operation[Any], passed: float) -> Any:
+def _perform(rollout: RemoteRollout, operation: Operation[Any], passed: float) -> Any:
     """Performs an operation, so many seconds after the last one."""
     if isinstance(operation, (Call, ExecAll)):
         later: Operation[Any] = replace(operation, after=max(operation.after, passed)) if passed else operation
@@ -375,18 +376,18 @@ def _made(rollout: RemoteRollout, operation: Operation[Any], passed: float) -> A
 
 
 def _again(operation: Operation[Any]) -> Operation[Any] | str:
-    """Returns the operation that does something once more at another server; the reason where none can."""
+    """Returns the operation that does something once more at another server; the reason if none can."""
     if isinstance(operation, Put) and not isinstance(operation.source, bytes):
         return "it put a file or folder of this machine, which may have changed since"
     return replace(operation, destination=None) if isinstance(operation, Get) else operation
 
 
-def _seen(result: object) -> object:
+def _comparable(result: object) -> object:
     """Returns what a caller sees of a result, and what is compared when a step is repeated."""
     if isinstance(result, ToolResult):
         return result.parts, result.exit_code, result.timed_out, result.truncated
     if isinstance(result, Fetched):
-        return _seen(result.result), result.kind, result.digest
+        return _comparable(result.result), result.kind, result.digest
     if isinstance(result, Grade):
         return result.reward, dict(result.tests)
-    return [_seen(one) for one in result] if isinstance(result, list) else result
+    return [_comparable(one) for one in result] if isinstance(result, list) else result

@@ -30,13 +30,13 @@ def choose(preferred: Sequence[str], here: Mapping[str, int], load: Counter[str]
     """Returns the node for one more rollout of a task.
 
     A task is at its first node until that has `spread` of its rollouts, then at its second, too, and so on: its states
-    stay together while it is small, and a task that many rollouts are made of spreads. Where all nodes have so many,
+    stay together while it is small, and a task that many rollouts are made of spreads. If all nodes have so many,
     the one with fewest rollouts gets it.
 
     Args:
         preferred: nodes as `ranking` gives them; at least one.
-        here: how many open rollouts of the task each node has.
-        load: how many open rollouts each node has in all.
+        here: the number of open rollouts of the task at each node.
+        load: the number of all open rollouts at each node.
         spread: rollouts of a task at one node at most, while others have fewer.
     """
     for node in preferred:

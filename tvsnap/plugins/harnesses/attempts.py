@@ -30,7 +30,7 @@ TIMEOUT, SHOWN = 30.0, 4000  # seconds, characters
 THREADS = ThreadPoolExecutor(64, thread_name_prefix="tvsnap-attempt")
 """Make the calls of trainers that have an event loop, which must not wait for them."""
 COMMAND = "The bash command. It runs in a shell that is kept: the directory and variables last."
-"""What models are told of the argument of the tool `bash`."""
+"""The description of the argument of the tool `bash` for models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Assignment:
         image: an image's name or digest, or the path of a folder that describes one.
         task: the task's name, by which rollouts are listed.
         setup: commands that are run before the model begins.
-        verifier: finds out what the model has achieved; None where the trainer grades by other means.
+        verifier: finds out what the model has achieved; None if the trainer grades by other means.
         salt: keeps rollouts apart: they share states only with those of the same salt.
     """
 
@@ -62,40 +62,40 @@ class Assignment:
         Raises:
             UsageError: there is no such column, or no `image` in it, or something else makes no sense.
         """
-        its = row.get(COLUMN)
-        if isinstance(its, str):
+        value = row.get(COLUMN)
+        if isinstance(value, str):
             try:
-                its = json.loads(its)
+                value = json.loads(value)
             except ValueError as error:
                 raise UsageError(f"the column {COLUMN} is no JSON: {error}") from None
-        if not isinstance(its, Mapping):
+        if not isinstance(value, Mapping):
             raise UsageError(f"a row needs the column {COLUMN}, which says the task; it has {', '.join(sorted(row))}")
-        unknown = its.keys() - cls.__dataclass_fields__.keys()
+        unknown = value.keys() - cls.__dataclass_fields__.keys()
         if unknown:
-            known = ", ".join(cls.__dataclass_fields__)
-            raise UsageError(f"unknown in the column {COLUMN}: {', '.join(sorted(unknown))}; there are {known}")
-        image = its.get("image")
+            names = ", ".join(cls.__dataclass_fields__)
+            raise UsageError(f"unknown in the column {COLUMN}: {', '.join(sorted(unknown))}; there are {names}")
+        image = value.get("image")
         if not image or not isinstance(image, str):
             raise UsageError(f"the column {COLUMN} needs image, the name of an image (tvsnap image ls), not {image!r}")
-        setup = its.get("setup") or ()
+        setup = value.get("setup") or ()
         if isinstance(setup, str) or not isinstance(setup, Sequence) or not all(isinstance(one, str) for one in setup):
             raise UsageError(f"setup must be a list of commands, not {setup!r}")
-        task, salt = check_text(its.get("task") or "", "task"), its.get("salt")
+        task, salt = check_text(value.get("task") or "", "task"), value.get("salt")
         salt = None if salt is None else check_text(salt, "salt")
-        return cls(image, task, tuple(setup), _verifier(its.get("verifier")), salt)
+        return cls(image, task, tuple(setup), _verifier(value.get("verifier")), salt)
 
 
-def _verifier(said: object) -> Verifier | None:
-    if said is None or said == "":
+def _verifier(description: object) -> Verifier | None:
+    if description is None or description == "":
         return None
-    if isinstance(said, Mapping):
+    if isinstance(description, Mapping):
         # Tables of a fixed shape fill what a row lacks with None.
-        arguments = {name: value for name, value in said.items() if value is not None}
+        arguments = {name: value for name, value in description.items() if value is not None}
         try:
             return Verifier(**arguments)
         except TypeError as error:
             raise UsageError(f"verifier has unknown or missing arguments: {error} (see tvsnap.Verifier)") from None
-    return Verifier.of(said)
+    return Verifier.of(description)
 
 
 def plain(value: Any) -> Any:
@@ -121,9 +121,14 @@ def as_row(task: Any) -> dict[str, str]:
             f"task {task.name} is done with the tool {task.tool}, and trainers are given bash; choose another kind"
         )
     verifier: Verifier = task.verifier
-    said = {"check": verifier.check, "files": dict(verifier.files), "timeout": verifier.timeout, "user": verifier.user}
-    its = {"image": task.image, "task": task.name, "setup": list(task.setup), "verifier": said}
-    return {COLUMN: json.dumps(its), "instruction": task.instruction}
+    arguments = {
+        "check": verifier.check,
+        "files": dict(verifier.files),
+        "timeout": verifier.timeout,
+        "user": verifier.user,
+    }
+    value = {"image": task.image, "task": task.name, "setup": list(task.setup), "verifier": arguments}
+    return {COLUMN: json.dumps(value), "instruction": task.instruction}
 
 
 def as_text(result: ToolResult, most: int) -> str:
@@ -144,7 +149,7 @@ def as_text(result: ToolResult, most: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the attempts of a trainer have in common.
+    """Settings of all attempts of a trainer.
 
     Attributes:
         options: the cache, which the attempts of a process share.
@@ -167,16 +172,16 @@ class Setting:
         Raises:
             UsageError: one is unknown, or makes no sense.
         """
-        said = {name: plain(value) for name, value in config.items()}
-        known = {*CacheOptions.__dataclass_fields__, "timeout", "shown"}
-        unknown = said.keys() - known
+        settings = {name: plain(value) for name, value in config.items()}
+        names = {*CacheOptions.__dataclass_fields__, "timeout", "shown"}
+        unknown = settings.keys() - names
         if unknown:
-            raise UsageError(f"unknown settings: {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
-        timeout = check_seconds(said.pop("timeout", TIMEOUT), "timeout")
-        shown = said.pop("shown", SHOWN)
+            raise UsageError(f"unknown settings: {', '.join(sorted(unknown))}; there are {', '.join(sorted(names))}")
+        timeout = check_seconds(settings.pop("timeout", TIMEOUT), "timeout")
+        shown = settings.pop("shown", SHOWN)
         check_whole(shown, "shown", 1)
-        place = [said.pop(name, None) for name in ("home", "url", "token")]
-        return cls(CacheOptions.chosen(*place, **said), timeout, shown)
+        place = [settings.pop(name, None) for name in ("home", "url", "token")]
+        return cls(CacheOptions.chosen(*place, **settings), timeout, shown)
 
     def attempt(self, row: Mapping[str, Any]) -> Attempt:
         """Returns an attempt at the task of a row, see `Assignment.of`; raises UsageError if it makes no sense."""
@@ -194,7 +199,7 @@ class Attempt:
     Attributes:
         setting: the cache, and what is shown.
         assignment: the task.
-        sources: how many calls were answered in which way.
+        sources: the number of calls by their source.
         failure: the error that ended it, if one did.
     """
 
@@ -228,7 +233,7 @@ class Attempt:
         if self._rewarded:
             raise UsageError("the attempt has had its reward, and is over: begin another one")
         with self._turn, self._noted():
-            return as_text(self._call(self._begun(), command), self.setting.shown)
+            return as_text(self._call(self._opened(), command), self.setting.shown)
 
     def reward(self) -> float:
         """Returns what the present state is worth; with that, the attempt is over.
@@ -242,7 +247,7 @@ class Attempt:
         if verifier is None:
             raise UsageError("the task has no verifier, so that it has no reward; give the row one, or grade elsewhere")
         with self._turn, self._noted():
-            reward = float(self._begun().grade(verifier).reward)
+            reward = float(self._opened().grade(verifier).reward)
             self._rewarded = True
             return reward
 
@@ -258,17 +263,17 @@ class Attempt:
         """The state at which it stands; None before its first command."""
         return None if self._rollout is None else self._rollout.state
 
-    def _begun(self) -> AnyRollout:
+    def _opened(self) -> AnyRollout:
         """Returns the rollout, which the first use begins."""
         if self._rollout is None:
-            cache, its = process_cache(self.setting.options), self.assignment
-            self._rollout = cache.rollout(find_image(cache.images, its.image), its.task, its.salt)
-            for command in its.setup:
+            cache, assignment = process_cache(self.setting.options), self.assignment
+            self._rollout = cache.rollout(find_image(cache.images, assignment.image), assignment.task, assignment.salt)
+            for command in assignment.setup:
                 result = self._call(self._rollout, command)
                 if result.timed_out or result.exit_code:
                     raise InfrastructureError(
-                        f"the task {its.task or its.image} could not be set up, as a command of its setup failed: "
-                        f"{as_text(result, 400)}"
+                        f"the task {assignment.task or assignment.image} could not be set up, because a command of its "
+                        f"setup failed: {as_text(result, 400)}"
                     )
         return self._rollout
 

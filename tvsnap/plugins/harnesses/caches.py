@@ -32,7 +32,7 @@ TOKEN_VARIABLE = "TVSNAP_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class CacheOptions:
-    """How a shared cache is opened: see `Cache` for the attributes.
+    """The options of a shared cache: see `Cache` for the attributes.
 
     Attributes:
         home: the data directory; None for the usual one, or with a server.
@@ -40,9 +40,9 @@ class CacheOptions:
         policy: the name of the rule by which snapshots are taken.
         use_cache: False to execute every call.
         timeouts: whether calls that timed out while they were working answer others.
-        grade_executions: how often a call that grades is executed before it answers others.
+        grade_executions: executions of a call that grades before it answers others.
         url: the address of a server, in place of a data directory; see `tvsnap.connect`.
-        token: what the server lets in with; None where it asks for none.
+        token: the token that the server asks for; None if it asks for none.
     """
 
     home: Path | None = None
@@ -62,7 +62,7 @@ class CacheOptions:
         Args:
             home: the data directory; None for the usual one, unless there is a server.
             url: the server's address; None for that in `TVSNAP_URL`, if `home` is None and the variable is set.
-            token: what the server lets in with; None for that in `TVSNAP_TOKEN`.
+            token: the token that the server asks for; None for that in `TVSNAP_TOKEN`.
             settings: the other attributes; with a server, which decides them, they must have their defaults.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What plug-ins find in commands and outputs: random names, reads of logs, a missing network."""
+"""Clues in commands and outputs: random names, reads of logs, a missing network."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def reads_agent_logs(what: str | Path) -> bool:
 
 def lacking_network(output: str) -> str | None:
     """Returns the first line of a command's output that reports a missing network, or None."""
-    found = _NO_NETWORK.search(output)
-    if found is None:
+    match = _NO_NETWORK.search(output)
+    if match is None:
         return None
-    begin = output.rfind("\n", 0, found.start()) + 1
-    return output[begin : found.end() + _SHOWN].partition("\n")[0].strip()
+    begin = output.rfind("\n", 0, match.start()) + 1
+    return output[begin : match.end() + _SHOWN].partition("\n")[0].strip()

@@ -66,7 +66,7 @@ class TvsnapSandboxConfig(BaseModel, frozen=True):
     image: str = "terminal"
     """An image's name or digest; or the path of a folder (with a slash) or file that an image is built from."""
     cwd: str = ""
-    """Where commands start and relative paths begin; by default the image's working directory."""
+    """The folder in which commands start and relative paths begin; by default the image's working directory."""
     user: str | None = None
     """The user of commands that name none; by default the image's user."""
     home: str | None = None
@@ -74,11 +74,11 @@ class TvsnapSandboxConfig(BaseModel, frozen=True):
     url: str | None = None
     """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
     token: str | None = Field(default=None, exclude=True, repr=False)
-    """What the server lets in with; by default `TVSNAP_TOKEN`. It is not saved."""
+    """The token that the server asks for; by default `TVSNAP_TOKEN`. It is not saved."""
     backend: str = "local"
     """The name of a backend; see `tvsnap.Cache`."""
     policy: str = "default"
-    """When snapshots are taken; see `tvsnap.Cache`."""
+    """The policy for snapshots; see `tvsnap.Cache`."""
     use_cache: bool = True
     """False to execute every call."""
     salt: str | None = None
@@ -86,11 +86,11 @@ class TvsnapSandboxConfig(BaseModel, frozen=True):
     timeouts: Literal["private", "shared"] = "private"
     """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
     network: Literal["none", "public"] | tuple[str, ...] | None = None
-    """What commands may reach outside; by default the image's setting. See `tvsnap.Cache.rollout`."""
+    """Hosts that commands may reach; by default the image's setting. See `tvsnap.Cache.rollout`."""
 
     @property
     def options(self) -> CacheOptions:
-        """How the cache is opened."""
+        """The options of the cache."""
         return CacheOptions.chosen(
             *(self.home, self.url, self.token),
             backend=self.backend,
@@ -112,7 +112,7 @@ def _find_image(store: ImageStore | RemoteImages, image: str) -> Image:
     """Returns an image, see `find_image`.
 
     Of a text that is no absolute path, as in `--sandbox tvsnap:terminal`, Inspect makes one below the task's folder.
-    Where there is nothing, its end is the image's name.
+    If there is nothing, its end is the image's name.
     """
     path = Path(image)
     if path.is_absolute() and not path.exists():
@@ -130,7 +130,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
     Attributes:
         config: its configuration.
         rollout: the rollout that makes its calls.
-        sources: how many calls were answered in which way.
+        sources: the number of calls by their source.
     """
 
     def __init__(self, config: TvsnapSandboxConfig, rollout: AnyAsyncRollout, cwd: str) -> None:
@@ -138,7 +138,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         Args:
             config: its configuration.
             rollout: the rollout, which has begun.
-            cwd: where commands start, an absolute path.
+            cwd: the folder in which commands start, an absolute path.
         """
         super().__init__()
         self.config = config
@@ -216,7 +216,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
 
         Args:
             task_name, config: see `sample_init`.
-            environments: what `sample_init` returned.
+            environments: the result of `sample_init`.
             interrupted: whether the sample was.
         """
         for environment in environments.values():
@@ -240,7 +240,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         Args:
             cmd: the command and its arguments.
             input: its standard input.
-            cwd: where it starts; a relative path begins at the sandbox's working directory.
+            cwd: the folder in which it starts; a relative path begins at the sandbox's working directory.
             env: environment variables.
             user: the user that runs it.
             timeout: seconds after which it is ended.
@@ -260,8 +260,10 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         command = "exec -- " + shlex.join(map(self._without_chance, cmd))
         if input is not None:
             command = await self._with_input(command, input.encode() if isinstance(input, str) else input, who)
-        made = self.rollout.exec(command, timeout, cwd=self._path(cwd or ""), env=env, user=who or None, separate=True)
-        result = self._count(await made)
+        pending = self.rollout.exec(
+            command, timeout, cwd=self._path(cwd or ""), env=env, user=who or None, separate=True
+        )
+        result = self._count(await pending)
         if result.timed_out:
             late = TimeoutError(f"{shlex.join(cmd)[:200]}: was ended after {timeout} seconds")
             if so_far := result.output + (result.stderr or ""):
@@ -378,9 +380,9 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         return _SETUP_FILE.sub(settled, text)
 
 
-def _error(said: str, file: str) -> OSError:
+def _error(message: str, file: str) -> OSError:
     """Returns the error that Inspect expects if a file could not be read or written."""
-    found = next((kind for text, kind in _ERRORS.items() if text in said.lower()), None)
-    if found is None:
-        return OSError(errno.EIO, said.strip(), file)
-    return type(found)(found.errno, found.strerror, file)
+    error = next((kind for text, kind in _ERRORS.items() if text in message.lower()), None)
+    if error is None:
+        return OSError(errno.EIO, message.strip(), file)
+    return type(error)(error.errno, error.strerror, file)

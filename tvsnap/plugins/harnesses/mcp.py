@@ -87,7 +87,7 @@ class Session:
         cache: the cache of the rollouts.
         image: the image of the first one.
         task: groups rollouts for people.
-        network: what sandboxes may reach outside; see `Cache.rollout`.
+        network: hosts that sandboxes may reach; see `Cache.rollout`.
         timeout: seconds that a call may take; None for no limit.
     """
 
@@ -99,7 +99,7 @@ class Session:
     _rollouts: dict[str, AnyAsyncRollout] = field(default_factory=dict)
     _present: str = "1"
     _begun: int = 1
-    # Calls are made in order of arrival, as each depends on the one before.
+    # Calls are made in order of arrival, because each depends on the one before.
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __aenter__(self) -> Session:
@@ -137,13 +137,13 @@ class Session:
     async def _state(self) -> dict[str, Any]:
         await self.rollout.settled()
         state = self.rollout.state
-        told = {"state": state, "rollout": self._present, "rollouts": list(self._rollouts)}
+        answer = {"state": state, "rollout": self._present, "rollouts": list(self._rollouts)}
         refusal = await asyncio.to_thread(self.cache.refusal, state)
-        return told if refusal is None else {**told, "has_no_snapshot": refusal}
+        return answer if refusal is None else {**answer, "has_no_snapshot": refusal}
 
     async def _restore(self, state: str) -> dict[str, Any]:
-        found = await asyncio.to_thread(self.cache.cache.graph.resolve, state)
-        rollout = self.cache.resume(found.hash, self.task, "mcp")
+        info = await asyncio.to_thread(self.cache.cache.graph.resolve, state)
+        rollout = self.cache.resume(info.hash, self.task, "mcp")
         await rollout.__aenter__()
         before, self._rollouts[self._present] = self.rollout, rollout
         await before.close()

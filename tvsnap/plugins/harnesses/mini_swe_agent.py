@@ -47,7 +47,7 @@ class TvsnapEnvironmentConfig(BaseModel):
     image: str
     """An image's name or digest; or the path of a folder (with a slash) that an image is built from."""
     cwd: str = ""
-    """Where commands start; by default the image's working directory."""
+    """The folder in which commands start; by default the image's working directory."""
     env: dict[str, str] = {}
     """Environment variables of commands."""
     forward_env: list[str] = []
@@ -63,11 +63,11 @@ class TvsnapEnvironmentConfig(BaseModel):
     url: str | None = None
     """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
     token: str | None = Field(default=None, exclude=True, repr=False)
-    """What the server lets in with; by default `TVSNAP_TOKEN`. It is not saved."""
+    """The token that the server asks for; by default `TVSNAP_TOKEN`. It is not saved."""
     backend: str = "local"
     """The name of a backend; see `tvsnap.Cache`."""
     policy: str = "default"
-    """When snapshots are taken; see `tvsnap.Cache`."""
+    """The policy for snapshots; see `tvsnap.Cache`."""
     use_cache: bool = True
     """False to execute every command."""
     task: str = ""
@@ -77,7 +77,7 @@ class TvsnapEnvironmentConfig(BaseModel):
     timeouts: Literal["private", "shared"] = "private"
     """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
     network: Literal["none", "public"] | list[str] | None = None
-    """What commands may reach outside; by default the image's setting. See `tvsnap.Cache.rollout`."""
+    """Hosts that commands may reach; by default the image's setting. See `tvsnap.Cache.rollout`."""
     output_limit: int = 16 * MIB
     """The most bytes that one command may print; more is cut in the middle."""
 
@@ -88,7 +88,7 @@ class TvsnapEnvironment:
     Attributes:
         config: its configuration.
         rollout: the rollout that makes its calls.
-        sources: how many commands were answered in which way.
+        sources: the number of commands by their source.
     """
 
     __module__ = "tvsnap.integrations.mini_swe_agent"  # the name that users give it, and that trajectories say
@@ -127,7 +127,7 @@ class TvsnapEnvironment:
 
         Args:
             action: contains the `command`.
-            cwd: where it starts; by default the configuration's.
+            cwd: the folder in which it starts; by default the configuration's.
             timeout: seconds after which it is ended; by default the configuration's.
 
         Returns:
@@ -154,8 +154,8 @@ class TvsnapEnvironment:
         config = self.config
         if config.interpreter != _PLAIN:
             command = f"exec {shlex.join([*config.interpreter, command])}"
-        given = {name: os.environ[name] for name in config.forward_env if name in os.environ}
-        chosen = {"cwd": cwd or config.cwd, "env": {**given, **config.env}, "user": config.user}
+        forwarded = {name: os.environ[name] for name in config.forward_env if name in os.environ}
+        chosen = {"cwd": cwd or config.cwd, "env": {**forwarded, **config.env}, "user": config.user}
         return {"command": command, **{name: value for name, value in chosen.items() if value}}
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class TvsnapEnvironment:
     def __del__(self) -> None:
         if "rollout" not in self.__dict__ or sys.is_finalizing():
             return  # it never began, or was closed with the process's cache: a thread would wait for ever
-        # In a thread, as the garbage collector may call this while the calling thread holds tvsnap's locks.
+        # In a thread, because the garbage collector may call this while the calling thread holds tvsnap's locks.
         with contextlib.suppress(RuntimeError):  # at the interpreter's end no thread can start, and the cache is closed
             threading.Thread(target=self.rollout.close, name="tvsnap-close").start()
 
@@ -197,13 +197,13 @@ def _output(command: str, seconds: float, result: ToolResult) -> dict[str, Any]:
     return _failure(result.output, "TimeoutExpired", f"Command {command!r} timed out after {seconds:g} seconds")
 
 
-def _failure(output: str, kind: str, said: str) -> dict[str, Any]:
-    """Returns what mini-swe-agent's own environments return where an exception of this kind ends a command."""
+def _failure(output: str, kind: str, message: str) -> dict[str, Any]:
+    """Returns what mini-swe-agent's own environments return if an exception of this kind ends a command."""
     return {
         "output": output,
         "returncode": -1,
-        "exception_info": f"An error occurred while executing the command: {said}",
-        "extra": {"exception_type": kind, "exception": said},
+        "exception_info": f"An error occurred while executing the command: {message}",
+        "extra": {"exception_type": kind, "exception": message},
     }
 
 

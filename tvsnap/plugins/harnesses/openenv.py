@@ -35,19 +35,19 @@ class TerminalAction(Action):
 
 
 class TerminalObservation(Observation):
-    """What a command printed."""
+    """The output of a command."""
 
     output: str = ""
-    """The output, cut in the middle where it is long, and the exit status if that is not 0."""
+    """The output, cut in the middle if it is long, and the exit status if that is not 0."""
 
 
 class TerminalState(State):
-    """How far an attempt has come."""
+    """The progress of an attempt."""
 
     state: str | None = None
     """The hash of the state in tvsnap's graph, where `tvsnap shell` opens a fork."""
     sources: dict[str, int] = Field(default_factory=dict)
-    """How many calls were answered in which way."""
+    """The number of calls by their source."""
 
 
 class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, TerminalState]):
@@ -59,7 +59,7 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
         """
         Args:
             setting: the cache, and what the agent is shown.
-            task: what the column `tvsnap` has, see `tvsnap.integrations.attempts.Assignment.of`, for resets without.
+            task: a value of the column `tvsnap`, see `tvsnap.integrations.attempts.Assignment.of`, for resets without.
         """
         super().__init__()
         self._setting, self._task = setting, task
@@ -118,7 +118,7 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
 
     @property
     def state(self) -> TerminalState:
-        """How far the attempt has come."""
+        """The progress of the attempt."""
         attempt = self._attempt
         if attempt is not None:
             self._state.state, self._state.sources = attempt.state, dict(attempt.sources)
@@ -143,7 +143,7 @@ def environment_factory(
     Args:
         home: the data directory; by default the usual one, or the server in `TVSNAP_URL`.
         url: the address of a server, in place of a data directory; see `tvsnap.connect`.
-        task: what the column `tvsnap` has, see `tvsnap.integrations.attempts.Assignment.of`; a reset may name another.
+        task: a value of the column `tvsnap`, see `tvsnap.integrations.attempts.Assignment.of`; a reset may replace it.
         settings: `token`, `timeout` (seconds that a command may take), `shown` (characters of an output that the agent
             is shown), and `backend`, `policy`, `use_cache`, `timeouts` and `grade_executions`, as in `tvsnap.Cache`.
 

@@ -62,7 +62,7 @@ class TvsnapWorkspace(BaseWorkspace):
     """An OpenHands workspace whose commands run in tvsnap's sandboxes, or are answered from its graph."""
 
     working_dir: str = ""
-    """Where commands start and relative paths begin; by default the image's working directory."""
+    """The folder in which commands start and relative paths begin; by default the image's working directory."""
     image: str
     """An image's name or digest; or the path of a folder (with a slash) that an image is built from."""
     user: str | None = None
@@ -72,11 +72,11 @@ class TvsnapWorkspace(BaseWorkspace):
     url: str | None = None
     """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
     token: str | None = Field(default=None, exclude=True, repr=False)
-    """What the server lets in with; by default `TVSNAP_TOKEN`. It is not saved."""
+    """The token that the server asks for; by default `TVSNAP_TOKEN`. It is not saved."""
     backend: str = "local"
     """The name of a backend; see `tvsnap.Cache`."""
     policy: str = "default"
-    """When snapshots are taken; see `tvsnap.Cache`."""
+    """The policy for snapshots; see `tvsnap.Cache`."""
     use_cache: bool = True
     """False to execute every command."""
     task: str = ""
@@ -86,7 +86,7 @@ class TvsnapWorkspace(BaseWorkspace):
     timeouts: Literal["private", "shared"] = "private"
     """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
     network: Literal["none", "public"] | list[str] | None = None
-    """What commands may reach outside; by default the image's setting. See `tvsnap.Cache.rollout`."""
+    """Hosts that commands may reach; by default the image's setting. See `tvsnap.Cache.rollout`."""
     output_limit: int = 16 * MIB
     """The most bytes that one command may print; more is cut in the middle."""
 
@@ -127,7 +127,7 @@ class TvsnapWorkspace(BaseWorkspace):
 
     @property
     def sources(self) -> dict[str, int]:
-        """How many calls were answered in which way."""
+        """The number of calls by their source."""
         return self._sources
 
     @property
@@ -144,7 +144,7 @@ class TvsnapWorkspace(BaseWorkspace):
 
         Args:
             command: the command.
-            cwd: where it starts; a relative path begins at `working_dir`.
+            cwd: the folder in which it starts; a relative path begins at `working_dir`.
             timeout: seconds after which it is ended.
 
         Returns:
@@ -176,13 +176,13 @@ class TvsnapWorkspace(BaseWorkspace):
             TvsnapError: tvsnap failed.
         """
         source, path = Path(source_path), self._path(destination_path)
-        done = {"source_path": str(source), "destination_path": path}
+        paths = {"source_path": str(source), "destination_path": path}
         if not os.access(source, os.R_OK):
-            return FileOperationResult(success=False, error=f"{source} cannot be read", **done)
+            return FileOperationResult(success=False, error=f"{source} cannot be read", **paths)
         result = self._count(self.rollout.put(source, path, user=self.user, timeout=FILE_TIMEOUT))
         if result.exit_code != 0:
-            return FileOperationResult(success=False, error=result.output.strip(), **done)
-        return FileOperationResult(success=True, file_size=source.stat().st_size, **done)
+            return FileOperationResult(success=False, error=result.output.strip(), **paths)
+        return FileOperationResult(success=True, file_size=source.stat().st_size, **paths)
 
     def file_download(self, source_path: str | Path, destination_path: str | Path) -> FileOperationResult:
         """Copies a file or a folder out of the sandbox, and makes the directories above it.
@@ -198,14 +198,14 @@ class TvsnapWorkspace(BaseWorkspace):
             TvsnapError: tvsnap failed.
         """
         path, destination = self._path(source_path), Path(destination_path)
-        done = {"source_path": path, "destination_path": str(destination)}
+        paths = {"source_path": path, "destination_path": str(destination)}
         fetched = self.rollout.get(path, timeout=FILE_TIMEOUT)
         self._count(fetched.result)
         try:
             fetched.extract(destination)
         except OSError as error:
-            return FileOperationResult(success=False, error=str(error), **done)
-        return FileOperationResult(success=True, file_size=destination.stat().st_size, **done)
+            return FileOperationResult(success=False, error=str(error), **paths)
+        return FileOperationResult(success=True, file_size=destination.stat().st_size, **paths)
 
     def git_changes(self, path: str | Path) -> list[GitChange]:
         """Returns what differs from the last commit in a repository of the sandbox, new files included.
@@ -218,10 +218,10 @@ class TvsnapWorkspace(BaseWorkspace):
             TvsnapError: tvsnap failed.
         """
         folder = self._path(path)
-        said = self._git(folder, "diff", "--name-status", "--no-renames", "--relative", self._base(folder))
+        differences = self._git(folder, "diff", "--name-status", "--no-renames", "--relative", self._base(folder))
         changes = [
             GitChange(status=_STATUS.get(status, GitChangeStatus.UPDATED), path=Path(name))
-            for status, _, name in (line.partition("\t") for line in said.splitlines())
+            for status, _, name in (line.partition("\t") for line in differences.splitlines())
         ]
         others = self._git(folder, "ls-files", "--others", "--exclude-standard").splitlines()
         changes += [GitChange(status=GitChangeStatus.ADDED, path=Path(name)) for name in others]
@@ -249,10 +249,10 @@ class TvsnapWorkspace(BaseWorkspace):
         return GitDiff(original=original, modified=modified)
 
     def _base(self, folder: str) -> str:
-        found = self._exec("git rev-parse --git-dir && git rev-parse --verify --quiet HEAD", folder, FILE_TIMEOUT)
-        if not found.output:
-            raise GitRepositoryError(f"Not a git repository: {folder}: {(found.stderr or '').strip()}")
-        return found.output.split()[-1] if found.exit_code == 0 else _EMPTY_TREE
+        head = self._exec("git rev-parse --git-dir && git rev-parse --verify --quiet HEAD", folder, FILE_TIMEOUT)
+        if not head.output:
+            raise GitRepositoryError(f"Not a git repository: {folder}: {(head.stderr or '').strip()}")
+        return head.output.split()[-1] if head.exit_code == 0 else _EMPTY_TREE
 
     def _git(self, folder: str, *words: str) -> str:
         command = ["git", "--no-pager", "-c", "core.quotePath=false", *words]
@@ -312,7 +312,7 @@ class TvsnapWorkspace(BaseWorkspace):
         rollout = (getattr(self, "__pydantic_private__", None) or {}).get("_rollout")
         if rollout is None or sys.is_finalizing():
             return  # it never began, or was closed with the process's cache: a thread would wait for ever
-        # In a thread, as the garbage collector may call this while the calling thread holds tvsnap's locks.
+        # In a thread, because the garbage collector may call this while the calling thread holds tvsnap's locks.
         with contextlib.suppress(RuntimeError):  # at the interpreter's end no thread can start, and the cache is closed
             threading.Thread(target=rollout.close, name="tvsnap-close").start()
 
@@ -336,7 +336,7 @@ class SandboxTerminalAction(Action):
 
 
 class SandboxTerminalObservation(Observation):
-    """What a command printed."""
+    """The output of a command."""
 
     exit_code: int | None = Field(default=None, description="The exit status; none if the command was ended.")
     timeout: bool = Field(default=False, description="Whether the command was ended by its timeout.")
@@ -385,10 +385,10 @@ class _Terminal(ToolExecutor[SandboxTerminalAction, SandboxTerminalObservation])
             ended = ""  # the output says so
         between = "" if not result.output or result.output.endswith("\n") else "\n"
         text = maybe_truncate(f"{result.output}{between}{ended}", truncate_after=SHOWN)
-        made: SandboxTerminalObservation = SandboxTerminalObservation.from_text(
+        observation: SandboxTerminalObservation = SandboxTerminalObservation.from_text(
             text, exit_code=result.exit_code, timeout=result.timed_out
         )
-        return made
+        return observation
 
     def interrupt(self) -> None:
         self._workspace.rollout.cancel()

@@ -53,7 +53,7 @@ class TerminalEnv(BaseTextEnv):
         """Runs the command in what the model wrote; without one, or at the last turn, the attempt ends with a reward.
 
         Args:
-            action: what the model wrote.
+            action: the text that the model wrote.
 
         Returns:
             The output as the next message of the user, the reward, and whether the attempt is over.
@@ -62,15 +62,15 @@ class TerminalEnv(BaseTextEnv):
             TvsnapError: tvsnap or the verifier failed, so that there is no reward.
         """
         self.turns += 1
-        found = _COMMAND.search(action)
-        shown = None if found is None else self.attempt.bash(found[1].strip())
-        done = found is None or self.turns >= self.max_turns
+        match = _COMMAND.search(action)
+        shown = None if match is None else self.attempt.bash(match[1].strip())
+        is_over = match is None or self.turns >= self.max_turns
         reward = 0.0
-        if done and self.attempt.assignment.verifier is not None:
+        if is_over and self.attempt.assignment.verifier is not None:
             reward = self.attempt.reward()
         messages = [] if shown is None else [{"role": "user", "content": shown}]
         metadata = {"state": self.attempt.state, **self.attempt.sources}
-        return BaseTextEnvStepOutput(observations=messages, reward=reward, done=done, metadata=metadata)
+        return BaseTextEnvStepOutput(observations=messages, reward=reward, done=is_over, metadata=metadata)
 
     def close(self) -> None:
         """Ends the rollout."""

@@ -39,7 +39,7 @@ class TvsnapSandbox:
 
     Attributes:
         rollout: the rollout that makes its calls.
-        sources: how many calls were answered in which way.
+        sources: the number of calls by their source.
     """
 
     def __init__(self, rollout: AnyAsyncRollout) -> None:
@@ -69,9 +69,9 @@ class TvsnapSandbox:
 
         Args:
             command: the command.
-            workdir: where it starts; by default the image's working directory.
+            workdir: the folder in which it starts; by default the image's working directory.
             timeout: seconds after which it is ended; its exit status is then 124.
-            max_output_bytes: how much of each stream is returned, at most; by default 128 KiB.
+            max_output_bytes: bytes of each stream that are returned, at most; by default 128 KiB.
 
         Raises:
             SandboxTerminatedError: tvsnap failed, not the command.
@@ -83,7 +83,7 @@ class TvsnapSandbox:
         arguments: dict[str, Any] = {"command": command, "separate": True}
         if workdir is not None:
             arguments["cwd"] = workdir
-        result = await self._done(self.rollout.call("exec", arguments, timeout))
+        result = await self._result_of(self.rollout.call("exec", arguments, timeout))
         most = MOST_BYTES if max_output_bytes is None else max_output_bytes
         code = 124 if result.timed_out else 1 if result.exit_code is None else result.exit_code
         return _result(_cut(result.output, most), _cut(result.stderr or "", most), code, result)
@@ -103,7 +103,7 @@ class TvsnapSandbox:
         # As base64, since line ends of output are those of a terminal, and a file's stay as they are.
         command = f'set -o pipefail; {limit} < "$FILE" | base64'
         arguments = {"command": command, "env": {"FILE": path}, "separate": True}
-        result = await self._done(self.rollout.call("exec", arguments, timeout))
+        result = await self._result_of(self.rollout.call("exec", arguments, timeout))
         code = 124 if result.timed_out else 1 if result.exit_code is None else result.exit_code
         if result.truncated:
             return _result("", f"{path}: longer than what a call returns (Limits.output); read a part\n", 1, result)
@@ -130,10 +130,10 @@ class TvsnapSandbox:
             return SandboxResult(stdout="", stderr=f"{error}\n", exit_code=1)
         folder = posixpath.dirname(path)
         if folder:
-            made = await self.run_command(f"mkdir -p -- {shlex.quote(folder)}", timeout=timeout)
-            if made.exit_code:
-                return made
-        result = await self._done(self.rollout.put(data, path, timeout=timeout))
+            folder_result = await self.run_command(f"mkdir -p -- {shlex.quote(folder)}", timeout=timeout)
+            if folder_result.exit_code:
+                return folder_result
+        result = await self._result_of(self.rollout.put(data, path, timeout=timeout))
         if executable and not result.exit_code:
             return await self.run_command(f"chmod +x -- {shlex.quote(path)}", timeout=timeout)
         return _result("", result.output if result.exit_code else "", result.exit_code or 0, result)
@@ -142,7 +142,7 @@ class TvsnapSandbox:
         """Ends the rollout. Its states stay in the graph. It may be called again."""
         await self.rollout.close()
 
-    async def _done(self, call: Awaitable[ToolResult]) -> ToolResult:
+    async def _result_of(self, call: Awaitable[ToolResult]) -> ToolResult:
         try:
             result = await call
         except SandboxDied as error:
@@ -161,7 +161,7 @@ def sandbox_factory(
     Args:
         home: the data directory; by default the usual one, or the server in `TVSNAP_URL`.
         url: the address of a server, in place of a data directory; see `tvsnap.connect`.
-        token: what the server lets in with; by default `TVSNAP_TOKEN`.
+        token: the token that the server asks for; by default `TVSNAP_TOKEN`.
         settings: `backend`, `policy`, `use_cache`, `timeouts` and `grade_executions`, as in `tvsnap.Cache`.
 
     Returns:

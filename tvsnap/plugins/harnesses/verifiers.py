@@ -29,7 +29,7 @@ except ModuleNotFoundError as error:
 
 
 class TerminalState(vf.State):
-    """Where a rollout stands.
+    """The progress of a rollout.
 
     Attributes:
         node: the state of tvsnap after the last command; None before the first.
@@ -53,7 +53,7 @@ class TerminalData(vf.TaskData):
 
 
 class TerminalConfig(vf.TaskConfig):
-    """What the tasks of a set have in common.
+    """Settings of all tasks of a set.
 
     Attributes:
         settings: see `tvsnap.integrations.attempts.Setting.of`.
@@ -66,14 +66,14 @@ class TerminalTasksetConfig(vf.TasksetConfig):
     """The configuration of a set of tasks, from which verifiers takes that of its tasks.
 
     Attributes:
-        task: what they have in common.
+        task: the settings that they share.
     """
 
     task: SerializeAsAny[TerminalConfig] = Field(default_factory=TerminalConfig)
 
 
 class TerminalToolsConfig(vf.ToolsetConfig):
-    """What the process of a rollout's tool is told; see `TerminalConfig`."""
+    """The settings of the process of a rollout's tool; see `TerminalConfig`."""
 
     settings: dict[str, Any] = Field(default_factory=dict)
 

@@ -72,7 +72,7 @@ class BashTool(BaseTool):
         """
         Args:
             config: see `tvsnap.integrations.attempts.Setting.of`; `type` is verl's own.
-            tool_schema: what the model is told of the tool; by default what it should know.
+            tool_schema: the model's description of the tool; by default tvsnap's own.
 
         Raises:
             UsageError: the configuration makes no sense.
@@ -121,11 +121,11 @@ class TvsnapToolAgentLoop(ToolAgentLoop):
         """Runs the loop of one row.
 
         Args:
-            sampling_params: of the model.
+            sampling_params: the model's parameters.
             kwargs: the columns of the row; `extra_info` says its task.
 
         Returns:
-            What verl's loop returns, with `reward_score` where the task has a verifier. How many
+            What verl's loop returns, with `reward_score` if the task has a verifier. How many
             calls were answered in which way is in `extra_fields["tvsnap"]`.
 
         Raises:

@@ -25,7 +25,7 @@ PULL_EVERY_S = 60.0
 FOR_CALLS_S = 5.0
 """Seconds for which the first rollout of a task waits at most for the task's calls."""
 FOR_IMAGE_S = 600.0
-"""The same, where there is no such image here, so that the rollout could not begin."""
+"""The same, if there is no such image here, so that the rollout could not begin."""
 CLOSING_S = 30.0
 """Seconds that `close` takes at most to push what is new."""
 
@@ -36,7 +36,7 @@ _NOTHING_TO_WAIT_FOR.set()
 
 @dataclass(slots=True)
 class _Task:
-    """What is known of a task.
+    """The facts about a task.
 
     Attributes:
         looked: when it was last looked for in the store, by time.monotonic().
@@ -52,7 +52,7 @@ class _Task:
 class StoredTasks:
     """The tasks of a cache that are kept in an object store. Thread-safe.
 
-    Rollouts wait for little of it: the first one of a task for its calls, for some seconds at most. Where the store
+    Rollouts wait for little of it: the first one of a task for its calls, for some seconds at most. If the store
     cannot be reached, that is logged, and rollouts go on without it.
     """
 
@@ -89,17 +89,17 @@ class StoredTasks:
             return _NOTHING_TO_WAIT_FOR
         now = time.monotonic()
         with self._lock:
-            known = self._tasks.get(task)
-            looks = known is None or now - known.looked > PULL_EVERY_S
-            if known is None:
-                known = self._tasks[task] = _Task(now)
+            record = self._tasks.get(task)
+            looks = record is None or now - record.looked > PULL_EVERY_S
+            if record is None:
+                record = self._tasks[task] = _Task(now)
             if looks:
-                known.looked = now
-                self._pulls.submit(self._pull, task, known)
-        return known.called
+                record.looked = now
+                self._pulls.submit(self._pull, task, record)
+        return record.called
 
     def patience(self, image: str) -> float:
-        """Returns for how many seconds a rollout should wait for that: long where its image is yet to come.
+        """Returns for how many seconds a rollout should wait for that: long if its image is yet to come.
 
         Args:
             image: the image's name or digest.
@@ -126,7 +126,7 @@ class StoredTasks:
         self._pulls.shutdown(cancel_futures=True)
         self._pusher.join()
 
-    def _pull(self, task: str, known: _Task) -> None:
+    def _pull(self, task: str, record: _Task) -> None:
         """Brings a task's image and calls, and then its snapshots."""
         cache = self._cache
 
@@ -145,7 +145,7 @@ class StoredTasks:
         try:
             there = self._try("taken from", task, partial(some, snapshots=False))
         finally:
-            known.called.set()
+            record.called.set()
         if there:
             self._try("taken from", task, partial(some, snapshots=True))
 
@@ -157,12 +157,12 @@ class StoredTasks:
     def _push_all(self) -> None:
         with self._lock:
             tasks = dict(self._tasks)
-        for task, known in tasks.items():
+        for task, record in tasks.items():
             if self._breaking_off.is_set():
                 return
             newest = self._newest(task)
-            if newest > known.pushed and self._try("pushed to", task, partial(self._push, task)):
-                known.pushed = newest
+            if newest > record.pushed and self._try("pushed to", task, partial(self._push, task)):
+                record.pushed = newest
 
     def _push(self, task: str) -> None:
         cache = self._cache
@@ -180,7 +180,7 @@ class StoredTasks:
         except TvsnapError:
             return 0
 
-    def _try(self, done: str, task: str, work: Callable[[], object]) -> bool:
+    def _try(self, action: str, task: str, work: Callable[[], object]) -> bool:
         """Does something with the store; returns whether it could be done."""
         try:
             work()
@@ -188,6 +188,6 @@ class StoredTasks:
             return False  # nobody has pushed anything of it
         except TvsnapError as error:
             if not self._breaking_off.is_set():
-                _LOG.warning("task %r could not be %s the store at %s: %s", task, done, self._url, error)
+                _LOG.warning("task %r could not be %s the store at %s: %s", task, action, self._url, error)
             return False
         return True

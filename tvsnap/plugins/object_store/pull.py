@@ -12,10 +12,10 @@ from typing import Any
 
 from tvsnap.graph import Graph, Snapshot, root_from_json
 from tvsnap.images import ImageNotFound, ImageStore
-from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, UsageError
+from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError
 from tvsnap.model.observations import SnapshotInfo
-from tvsnap.plugins.object_store.push import STATE, TASK, Progress, quoted
 from tvsnap.plugins.object_store.store import ObjectStore
+from tvsnap.plugins.object_store.subject import Meter, Progress, Subject, image_part
 from tvsnap.plugins.object_store.trees import unpack_tree
 from tvsnap.sandboxes.protocol import Backend, Exchanging
 
@@ -24,15 +24,16 @@ _DEEPEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What a pull has brought.
+    """The result of a pull.
 
     Attributes:
-        images: how many images are new here.
-        calls: how many calls are new here.
-        known: how many calls were here already.
-        conflicting: how many calls are left out, as they led elsewhere here, or lie behind such calls.
-        snapshots: how many snapshots are new here.
-        left_out: why others are not used, with how many they are.
+        images: the number of images that are new here.
+        calls: the number of calls that are new here.
+        known: the number of calls that were here already.
+        conflicting: the number of calls that are left out, because they led elsewhere here, or lie behind such
+            calls.
+        snapshots: the number of snapshots that are new here.
+        left_out: the number of other snapshots by the reason for which they are not used.
         fetched_bytes: bytes that were fetched, compressed.
     """
 
@@ -62,10 +63,10 @@ def pull(
     machine is left out: its state is rebuilt from the image by its calls.
 
     Args:
-        store: where from.
+        store: the store.
         graph: the graph of the data directory.
         images: its images.
-        backend: what is to fork the snapshots.
+        backend: the backend that will fork the snapshots.
         task: the task; or
         state: the state's full hash, as it was pushed.
         snapshots: False to pull calls and images only.
@@ -76,13 +77,10 @@ def pull(
         UsageError: neither or both of task and state are given.
         InfrastructureError: the store cannot be read, or something in it is missing or damaged.
     """
-    if (task is None) == (state is None):
-        raise UsageError("name a task or a state")
-    kind, name = (TASK, task) if task is not None else (STATE, state)
-    described = list(store.descriptions(f"{kind}/{quoted(name or '')}"))
+    subject = Subject(task, state)
+    described = list(store.descriptions(subject.folder))
     if not described:
-        what = f'task "{task}"' if task is not None else f"state {(state or '')[:12]}"
-        raise NotFound(f"the store at {store.url} has nothing of {what}")
+        raise NotFound(f"the store at {store.url} has nothing of {subject}")
     counts: Counter[str] = Counter()
     left_out: Counter[str] = Counter()
     try:
@@ -90,9 +88,9 @@ def pull(
             counts["images"] += _Images(store, images, progress).pull(one["image"])
             adopted = graph.adopt(root_from_json(one["root"]), _rows(store, one["calls"]), task=one["task"])
             counts.update(calls=adopted.added, known=adopted.known, conflicting=adopted.conflicting)
-            for number, kept in enumerate(one["snapshots"] if snapshots else ()):
+            for number, snapshot in enumerate(one["snapshots"] if snapshots else ()):
                 progress("snapshots", number, len(one["snapshots"]))
-                if reason := _keep(store, graph, backend, kept):
+                if reason := _keep(store, graph, backend, snapshot):
                     left_out[reason] += 1
                 else:
                     counts["snapshots"] += 1
@@ -113,69 +111,65 @@ class _Images:
     def __init__(self, store: ObjectStore, images: ImageStore, progress: Progress) -> None:
         self._store, self._images, self._progress = store, images, progress
 
-    def pull(self, said: Mapping[str, Any], depth: int = 0) -> int:
+    def pull(self, description: Mapping[str, Any], depth: int = 0) -> int:
         """Makes an image unless it is here; returns how many were made."""
         try:
-            self._images.get(said["digest"])
+            self._images.get(description["digest"])
         except ImageNotFound:
             pass
         else:
             return 0
         if depth > _DEEPEST:
             raise InfrastructureError("an image in the store starts from itself")
-        made = sum(self.pull(tree["image"], depth + 1) for tree in said["trees"] if "image" in tree)
-        trees = {tree["id"]: tree for tree in said["trees"] if "tree" in tree}
-        what, done, whole = f"image {said['name'] or said['digest'][:12]}", 0, int(said["image.json"]["size"])
-
-        def count(more: int) -> None:
-            nonlocal done
-            done += more
-            self._progress(what, min(done, whole), whole)
+        images_below = sum(self.pull(tree["image"], depth + 1) for tree in description["trees"] if "image" in tree)
+        trees = {tree["id"]: tree for tree in description["trees"] if "tree" in tree}
+        part = image_part(description["name"], description["digest"])
+        meter = Meter(self._progress, part, int(description["image.json"]["size"]))
 
         def fill(id: str, root: Path) -> str:
-            unpack_tree(self._store, trees[id]["tree"], root, count)
+            unpack_tree(self._store, trees[id]["tree"], root, meter.add)
             return str(trees[id]["digest"])
 
-        self._images.adopt(said["digest"], said["image.json"], fill, said["name"])
-        return made + 1
+        self._images.adopt(description["digest"], description["image.json"], fill, description["name"])
+        return images_below + 1
 
 
-def _keep(store: ObjectStore, graph: Graph, backend: Backend, said: Mapping[str, Any]) -> str | None:
+def _keep(store: ObjectStore, graph: Graph, backend: Backend, description: Mapping[str, Any]) -> str | None:
     """Makes a snapshot of a state, unless it has one; returns why it is not used, None if it is."""
-    state = said["state"]
+    state = description["state"]
     if graph.snapshot(state, backend.name) is not None:
         return "the state has a snapshot here"
     try:
         graph.state(state)
     except TvsnapError:
         return "calls led elsewhere here"
-    if said["backend"] != backend.name or not isinstance(backend, Exchanging):
-        return f"it is of the backend {said['backend']}"
-    if reason := backend.unfit(said["needs"]):
+    if description["backend"] != backend.name or not isinstance(backend, Exchanging):
+        return f"it is of the backend {description['backend']}"
+    if reason := backend.unfit(description["needs"]):
         return reason
 
     def fill(name: str, root: Path) -> None:
-        unpack_tree(store, said["trees"][name], root)
+        unpack_tree(store, description["trees"][name], root)
 
-    info = backend.adopt(said["said"], fill)
-    if graph.add_snapshot(_row(said, info, backend.name)):
+    info = backend.adopt(description["said"], fill)
+    if graph.add_snapshot(_row(description, info, backend.name)):
         return None
     backend.delete_snapshot(info.id)
     return "the state has a snapshot here"
 
 
-def _row(said: Mapping[str, Any], info: SnapshotInfo, backend: str) -> Snapshot:
+def _row(description: Mapping[str, Any], info: SnapshotInfo, backend: str) -> Snapshot:
     now = time.time()
     return Snapshot(
-        said["state"],
+        description["state"],
         info.id,
         backend,
         info.size,
         info.captures,
-        float(said["checkpoint_s"]),
-        None if said["fork_s"] is None else float(said["fork_s"]),
-        tuple(map(str, said["processes"])),
+        float(description["checkpoint_s"]),
+        None if description["fork_s"] is None else float(description["fork_s"]),
+        tuple(map(str, description["processes"])),
         now,
         now,
-        age_s=float(said["age_s"]),
+        age_s=float(description["age_s"]),
     )

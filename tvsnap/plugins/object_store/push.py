@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from tvsnap.graph import Graph, Snapshot, root_to_json, states_of
 from tvsnap.images import ImageNotFound, ImageStore
-from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, UsageError
+from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError
 from tvsnap.model.images import MANIFEST, Image
 from tvsnap.plugins.object_store.store import PIECE, ObjectStore, StoreFailed
+from tvsnap.plugins.object_store.subject import Meter, Progress, Subject, image_part
 from tvsnap.plugins.object_store.trees import pack_tree, size_of
 from tvsnap.sandboxes.protocol import Backend, Exchanging
 
@@ -27,22 +27,18 @@ NAME_FILE = "registry-name"
 """The file with the name by which a data directory is known in stores."""
 CALLS_TOGETHER = 500
 """Calls of a blob: what was pushed before keeps its blobs."""
-STATE, TASK = "states", "tasks"
-
-Progress = Callable[[str, int, int], object]
-"""Is told what is sent, and how many bytes of how many are done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a push has sent.
+    """The result of a push.
 
     Attributes:
-        roots: of how many roots.
-        calls: how many calls.
-        images: how many images.
-        snapshots: how many snapshots.
-        left_out: why some snapshots were left out, by state.
+        roots: the number of roots.
+        calls: the number of calls.
+        images: the number of images.
+        snapshots: the number of snapshots.
+        left_out: reasons for which snapshots were left out, by state.
         sent_bytes: bytes that the store did not have, compressed.
     """
 
@@ -71,7 +67,7 @@ def push(
     It may be ended at any moment, and begun again: what is there already is not sent again.
 
     Args:
-        store: where to.
+        store: the store.
         home: the data directory.
         graph: its graph.
         images: its images.
@@ -86,43 +82,39 @@ def push(
         UsageError: neither or both of task and state are given.
         InfrastructureError: the store cannot be written, or the image is gone.
     """
-    if (task is None) == (state is None):
-        raise UsageError("name a task or a state")
-    if task is not None and task not in graph.tasks():
-        raise NotFound(f'no rollouts of task "{task}" are known (tvsnap tree)')
-    if state is not None:
-        graph.state(state)  # raises NotFound
-    below = graph.portable(task=task, state=state)
-    if not below and state is not None:
-        below = {graph.state(state).root: []}
-    kept = _Kept(store, graph, backend, progress) if snapshots else None
-    sent: dict[str, dict[str, Any]] = {}
+    subject = Subject(task, state)
+    sender = _Snapshots(store, graph, backend, progress) if snapshots else None
+    descriptions: dict[str, dict[str, Any]] = {}
     calls = 0
-    for root, rows in below.items():
+    calls_below = _calls(graph, subject)
+    for root, rows in calls_below.items():
         info = graph.root_of(root)
         described = {
             "root": root_to_json(info),
             "task": task or "",
             "calls": store.put_all(_pieces(rows)),
-            "image": _image(store, images, info.image_digest, sent, progress),
-            "snapshots": [] if kept is None else kept.send({root, *states_of(rows)}),
+            "image": _image(store, images, info.image_digest, descriptions, progress),
+            "snapshots": [] if sender is None else sender.send({root, *states_of(rows)}),
         }
         calls += len(rows)
-        kind, name = (TASK, task) if task is not None else (STATE, state)
-        store.describe(f"{kind}/{quoted(name or '')}/{root}.{_name(home)}.json", described)
+        store.describe(f"{subject.folder}/{root}.{_name(home)}.json", described)
     return Pushed(
-        len(below),
+        len(calls_below),
         calls,
-        len(sent),
-        0 if kept is None else kept.count,
-        {} if kept is None else kept.left_out,
+        len(descriptions),
+        0 if sender is None else sender.count,
+        {} if sender is None else sender.left_out,
         store.sent_bytes,
     )
 
 
-def quoted(name: str) -> str:
-    """Returns a name as a part of a path in a store: never empty, and never one that means something else."""
-    return "_" + quote(name, safe="")
+def _calls(graph: Graph, subject: Subject) -> dict[str, list[list[Any]]]:
+    """Returns the calls of a subject, by root; raises NotFound if there is no such task or state."""
+    if subject.task is not None and subject.task not in graph.tasks():
+        raise NotFound(f"no rollouts of {subject} are known (tvsnap tree)")
+    root = None if subject.state is None else graph.state(subject.state).root
+    calls = graph.portable(task=subject.task, state=subject.state)
+    return calls if calls or root is None else {root: []}
 
 
 def _name(home: Path) -> str:
@@ -130,8 +122,8 @@ def _name(home: Path) -> str:
     file = home / NAME_FILE
     with contextlib.suppress(FileNotFoundError):
         return file.read_text(encoding="ascii").strip()
-    with contextlib.suppress(FileExistsError), open(file, "x", encoding="ascii") as made:
-        made.write(secrets.token_hex(8) + "\n")
+    with contextlib.suppress(FileExistsError), open(file, "x", encoding="ascii") as writer:
+        writer.write(secrets.token_hex(8) + "\n")
     return file.read_text(encoding="ascii").strip()
 
 
@@ -153,46 +145,40 @@ def _pieces(rows: list[list[Any]]) -> list[bytes]:
 
 
 def _image(
-    store: ObjectStore, images: ImageStore, digest: str, sent: dict[str, dict[str, Any]], progress: Progress
+    store: ObjectStore, images: ImageStore, digest: str, descriptions: dict[str, dict[str, Any]], progress: Progress
 ) -> dict[str, Any]:
     """Sends an image, those that it starts from, and those of its other services; returns what describes them."""
-    if digest not in sent:
+    if digest not in descriptions:
         try:
             image = images.get(digest)
         except ImageNotFound as error:
             raise InfrastructureError(f"its image is gone ({error}); build it again before it is pushed") from None
-        sent[digest] = {}
-        sent[digest] = _sent(store, images, image, sent, progress)
-    return sent[digest]
+        descriptions[digest] = {}
+        descriptions[digest] = _sent(store, images, image, descriptions, progress)
+    return descriptions[digest]
 
 
 def _sent(
-    store: ObjectStore, images: ImageStore, image: Image, sent: dict[str, dict[str, Any]], progress: Progress
+    store: ObjectStore, images: ImageStore, image: Image, descriptions: dict[str, dict[str, Any]], progress: Progress
 ) -> dict[str, Any]:
     trees = []
     for id, (root, digest) in images.trees(image).items():
         if id != image.digest and not digest:  # an image that this one starts from
-            trees.append({"id": id, "image": _image(store, images, id, sent, progress)})
+            trees.append({"id": id, "image": _image(store, images, id, descriptions, progress)})
             continue
-        what, all_of_it, done = f"image {image.name or image.digest[:12]}", size_of(root), 0
-
-        def count(more: int, what: str = what, all_of_it: int = all_of_it) -> None:
-            nonlocal done
-            done += more
-            progress(what, done, all_of_it)
-
-        trees.append({"id": id, "digest": digest, "tree": pack_tree(store, root, count)})
-    said = json.loads((image.rootfs.parent / MANIFEST).read_text(encoding="utf-8"))
-    said["source"] = ""  # a path of this machine
-    return {"digest": image.digest, "name": image.name, "image.json": said, "trees": trees}
+        meter = Meter(progress, image_part(image.name, image.digest), size_of(root))
+        trees.append({"id": id, "digest": digest, "tree": pack_tree(store, root, meter.add)})
+    manifest = json.loads((image.rootfs.parent / MANIFEST).read_text(encoding="utf-8"))
+    manifest["source"] = ""  # a path of this machine
+    return {"digest": image.digest, "name": image.name, "image.json": manifest, "trees": trees}
 
 
-class _Kept:
+class _Snapshots:
     """Sends the snapshots of states.
 
     Attributes:
-        count: how many were sent.
-        left_out: why others were not, by state.
+        count: the number of snapshots that were sent.
+        left_out: reasons for which others were not, by state.
     """
 
     def __init__(self, store: ObjectStore, graph: Graph, backend: Backend, progress: Progress) -> None:
@@ -204,24 +190,24 @@ class _Kept:
     def send(self, states: set[str]) -> list[dict[str, Any]]:
         """Sends the snapshots of some states; returns what describes them."""
         chosen = [self._snapshots[state] for state in sorted(states & self._snapshots.keys())]
-        found = []
+        descriptions = []
         for number, snapshot in enumerate(chosen):
             self._progress("snapshots", number, len(chosen))
             if not isinstance(self._backend, Exchanging):
                 self.left_out[snapshot.state] = f"the backend {self._backend.name} cannot give them away"
                 continue
             try:
-                found.append(self._sent(self._backend, snapshot))
+                descriptions.append(self._sent(self._backend, snapshot))
             except StoreFailed:
                 raise
             except TvsnapError as error:
                 self.left_out[snapshot.state] = str(error)  # deleted meanwhile, or damaged
         self._progress("snapshots", len(chosen), len(chosen))
-        return found
+        return descriptions
 
     def _sent(self, backend: Exchanging, snapshot: Snapshot) -> dict[str, Any]:
         needs = backend.requirements(snapshot.id)
-        said, trees = backend.trees(snapshot.id)
+        facts, trees = backend.trees(snapshot.id)
         packed = {name: pack_tree(self._store, root) for name, root in trees.items()}
         backend.requirements(snapshot.id)  # it is still as it was
         self.count += 1
@@ -229,7 +215,7 @@ class _Kept:
             "state": snapshot.state,
             "backend": snapshot.backend,
             "needs": dict(needs),
-            "said": dict(said),
+            "said": dict(facts),
             "trees": packed,
             "checkpoint_s": snapshot.checkpoint_s,
             "fork_s": snapshot.fork_s,

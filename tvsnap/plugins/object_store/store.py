@@ -45,8 +45,8 @@ class ObjectStore:
 
     Attributes:
         url: its address.
-        sent_bytes: how many bytes were sent, compressed.
-        fetched_bytes: how many bytes were fetched, compressed.
+        sent_bytes: bytes that were sent, compressed.
+        fetched_bytes: bytes that were fetched, compressed.
     """
 
     def __init__(self, url: str, *, writes: bool = False) -> None:
@@ -70,7 +70,7 @@ class ObjectStore:
         self.sent_bytes = self.fetched_bytes = 0
         self._zstd = zstandard
         self._lock = threading.Lock()
-        self._known: set[str] = set()
+        self._names_there: set[str] = set()
         if not url:
             raise UsageError("a store needs an address: a folder, or s3://bucket/folder")
         try:
@@ -115,7 +115,7 @@ class ObjectStore:
         """
         name = hashlib.sha256(data).hexdigest()
         with self._lock:
-            if name in self._known:
+            if name in self._names_there:
                 return name
         with self._failing(f"write {name[:12]}"):
             if not self._files.exists(self._path(_blob(name))):
@@ -124,14 +124,14 @@ class ObjectStore:
                 with self._lock:
                     self.sent_bytes += len(packed)
         with self._lock:
-            self._known.add(name)
+            self._names_there.add(name)
         return name
 
     def get(self, name: str) -> bytes:
         """Returns the contents of a blob.
 
         Args:
-            name: what `put` returned.
+            name: a result of `put`.
 
         Raises:
             StoreFailed: it is missing or damaged, or the store cannot be reached.
@@ -265,12 +265,12 @@ def _seal(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(values).encode()).hexdigest()
 
 
-def _side_by_side(function: Callable[[Any], T], given: Iterable[Any]) -> Iterator[T]:
+def _side_by_side(function: Callable[[Any], T], arguments: Iterable[Any]) -> Iterator[T]:
     """Yields the results of a function in order, of which some are computed ahead."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tvsnap-store") as pool:
         waiting: list[Future[T]] = []
         try:
-            for one in given:
+            for one in arguments:
                 waiting.append(pool.submit(function, one))
                 if len(waiting) >= 2 * AT_ONCE:
                     yield waiting.pop(0).result()

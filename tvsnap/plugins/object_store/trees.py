@@ -31,7 +31,7 @@ _MOST_ATTRIBUTES = 64
 _KEPT_BLOBS = 16
 
 Extents = list[list[Any]]
-"""Where the bytes of a file are: blob, offset, length."""
+"""A place of bytes of a file: blob, offset, length."""
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ def unpack_tree(
     """Makes a tree as it was packed. What is wrong with it never leads out of `root`.
 
     Args:
-        store: where it is.
+        store: the store.
         listed: the blobs of its list.
         root: an empty directory, which becomes the tree's top.
         progress: is told how many bytes of contents were written.
@@ -161,21 +161,21 @@ def unpack_tree(
     """
     text = b"".join(store.get_all(listed))
     directories: dict[str, dict[str, Any]] = {}
-    made: set[str] = set()
+    paths: set[str] = set()
     try:
         entries = list(map(json.loads, text.splitlines()))
         blobs = _Blobs(store, entries)
         for entry in entries:
             path = entry["path"]
-            full = _place(root, path, directories, made)
-            made.add(path)
+            full = _place(root, path, directories, paths)
+            paths.add(path)
             if "link" in entry:
-                if entry["link"] not in made or entry["link"] in directories:
+                if entry["link"] not in paths or entry["link"] in directories:
                     raise ValueError(f"{path!r} is a link to what is not there")
                 os.link(_inside(root, entry["link"]), full, follow_symlinks=False)
                 continue
             _make(blobs, entry, full, directories, progress)
-        # Last, as what is made in a directory changes its time; the deepest first.
+        # Last, because what is made in a directory changes its time; the deepest first.
         for path, entry in sorted(directories.items(), reverse=True):
             _apply_metadata(entry, _inside(root, path) if path else os.fsencode(root))
     except OSError as error:
@@ -184,9 +184,9 @@ def unpack_tree(
         raise InfrastructureError(f"a tree in the store at {store.url} makes no sense: {error}") from None
 
 
-def _place(root: Path, path: str, directories: dict[str, dict[str, Any]], made: set[str]) -> bytes:
+def _place(root: Path, path: str, directories: dict[str, dict[str, Any]], paths: set[str]) -> bytes:
     """Returns where an entry is to be made; its folder must be one that was made."""
-    if path in made:
+    if path in paths:
         raise ValueError(f"{path!r} is listed twice")
     if not path:
         return os.fsencode(root)

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tvsnap.plugins.priors.agent import Discrete, QLearner, RolloutSummary
-    from tvsnap.plugins.priors.cache import Prior, PriorCache
+    from tvsnap.plugins.priors.cache import PriorCache
     from tvsnap.plugins.priors.distributions import js, kl, smooth
     from tvsnap.plugins.priors.embedding import Embedder, WordLlamaEmbedder
+    from tvsnap.plugins.priors.prior import Prior
     from tvsnap.plugins.priors.sampling import Cooling, posterior, sample
     from tvsnap.plugins.priors.store import PriorStats
 
 # Imported when first used, as `tvsnap` itself does it.
 _NAMES = {
     "tvsnap.plugins.priors.agent": "Discrete RolloutSummary QLearner",
-    "tvsnap.plugins.priors.cache": "Prior PriorCache",
+    "tvsnap.plugins.priors.cache": "PriorCache",
     "tvsnap.plugins.priors.distributions": "js kl smooth",
     "tvsnap.plugins.priors.embedding": "Embedder WordLlamaEmbedder",
+    "tvsnap.plugins.priors.prior": "Prior",
     "tvsnap.plugins.priors.sampling": "Cooling posterior sample",
     "tvsnap.plugins.priors.store": "PriorStats",
 }

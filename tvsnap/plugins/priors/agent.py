@@ -29,12 +29,12 @@ class Discrete(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RolloutSummary:
-    """What one rollout was like.
+    """The outcome of one rollout.
 
     Attributes:
         reward: the sum of its rewards, not discounted.
-        steps: how many actions were taken.
-        asked: how often the model was asked.
+        steps: the number of actions.
+        asked: the number of questions to the model.
     """
 
     reward: float
@@ -47,7 +47,7 @@ class QLearner:
 
     Attributes:
         values: Q by observation and action, in units of return.
-        hits: how often the cache has answered this agent: it makes the temperature fall.
+        hits: the number of the cache's answers to this agent: it makes the temperature fall.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class QLearner:
     ) -> None:
         """
         Args:
-            cache: where the model's proposals are kept.
-            goal: what the agent is to do.
+            cache: the cache of the model's proposals.
+            goal: the agent's goal.
             actions: the names of the environment's actions, in the order of their numbers.
             model: returns proposals, given the text of a state and the actions.
             describe: returns an abstraction of an observation in words.
             temperature: returns the temperature for a number of hits; by default a `Cooling`.
             rate: the rate of learning, above 0 and at most 1.
-            discount: of later rewards, 0 to 1.
-            seed: of the actions that are drawn.
+            discount: the discount of later rewards, 0 to 1.
+            seed: the seed of the actions that are drawn.
 
         Raises:
             UsageError: the rate or the discount makes no sense.
@@ -97,14 +97,14 @@ class QLearner:
 
         Args:
             environment: in which it acts.
-            seed: of the rollout; None for another one each time.
+            seed: the rollout's seed; None for another one each time.
 
         Raises:
             UsageError: a reward is not finite.
             TvsnapError: the cache's file cannot be used.
         """
         observation, _ = environment.reset(seed=seed)
-        total, steps, asked, over = 0.0, 0, 0, False
+        total, steps, questions, over = 0.0, 0, 0, False
         while not over:
             action, was_asked = self._act(observation)
             following, reward, ended, cut_off, _ = environment.step(self._actions.index(action))
@@ -112,8 +112,8 @@ class QLearner:
                 raise UsageError(f"the environment's reward for {action!r:.60} is {reward!r}: it must be finite")
             self._learn(observation, action, float(reward), following, final=ended)
             observation, over = following, ended or cut_off
-            total, steps, asked = total + float(reward), steps + 1, asked + was_asked
-        return RolloutSummary(total, steps, asked)
+            total, steps, questions = total + float(reward), steps + 1, questions + was_asked
+        return RolloutSummary(total, steps, questions)
 
     def _act(self, observation: Any) -> tuple[str, bool]:
         text = self._describe(observation)

@@ -14,7 +14,7 @@ LARGEST_JS = math.log(2)
 """The Jensen-Shannon divergence of two distributions that have no action in common, in nats."""
 
 Proposals = Mapping[str, float] | Iterable[str]
-"""What a model proposes: weights of actions, or actions, each as often as it was proposed."""
+"""A model's proposals: weights of actions, or actions, each as often as it was proposed."""
 
 
 class Smoothed(NamedTuple):
@@ -36,7 +36,7 @@ LARGEST = sys.float_info.max
 def smooth(proposals: Proposals, actions: Sequence[str], share: float) -> Smoothed:
     """Returns proposals as probabilities of the admissible actions.
 
-    A proposal that is not admissible is left out. Where none is admissible, all actions are equally probable.
+    A proposal that is not admissible is left out. If none is admissible, all actions are equally probable.
 
     Args:
         proposals: weights of actions of at least 0, which need not add up to 1; or actions, once for each proposal.
@@ -66,17 +66,17 @@ def smooth(proposals: Proposals, actions: Sequence[str], share: float) -> Smooth
             )
     largest = max(weights.values(), default=0.0) or 1.0  # weights near the largest float would add up to infinity
     scaled = [float(weights.get(action, 0.0)) / largest for action in actions]
-    kept, of_all = math.fsum(scaled), math.fsum(weight / largest for weight in weights.values())
+    admissible, of_all = math.fsum(scaled), math.fsum(weight / largest for weight in weights.values())
     even = 1.0 / len(actions)
-    if kept == 0.0:
+    if admissible == 0.0:
         return Smoothed((even,) * len(actions), 1.0 if of_all else 0.0)
-    mixed = [share * even + (1.0 - share) * weight / kept for weight in scaled]
+    mixed = [share * even + (1.0 - share) * weight / admissible for weight in scaled]
     total = math.fsum(mixed)
-    return Smoothed(tuple(each / total for each in mixed), max(0.0, 1.0 - kept / of_all))
+    return Smoothed(tuple(each / total for each in mixed), max(0.0, 1.0 - admissible / of_all))
 
 
 def kl(p: Sequence[float], q: Sequence[float]) -> float:
-    """Returns the Kullback-Leibler divergence KL(p || q) in nats; infinity where q excludes what p does not.
+    """Returns the Kullback-Leibler divergence KL(p || q) in nats; infinity if q excludes what p does not.
 
     Args:
         p: probabilities that add up to 1.
@@ -108,6 +108,6 @@ def js(p: Sequence[float], q: Sequence[float]) -> float:
 
 
 def _check_same_actions(p: Sequence[float], q: Sequence[float]) -> None:
-    """Raises UsageError where two distributions are of different lengths."""
+    """Raises UsageError if two distributions are of different lengths."""
     if len(p) != len(q):
         raise UsageError(f"the distributions are over {len(p)} and {len(q)} actions; compare those over the same ones")

@@ -30,7 +30,7 @@ class Embedder(Protocol):
         """Returns a vector, of the same length for every text.
 
         Args:
-            text: of any length.
+            text: a text of any length.
         """
         ...
 
@@ -55,7 +55,7 @@ class WordLlamaEmbedder:
         """Returns a vector of 256 numbers.
 
         Args:
-            text: of any length.
+            text: a text of any length.
 
         Raises:
             UsageError: the package is missing.
@@ -105,7 +105,7 @@ def name_of(embedder: Callable[[str], Sequence[float]]) -> str:
     name = getattr(embedder, "name", None)
     if name is None:
         module, place = getattr(embedder, "__module__", None), getattr(embedder, "__qualname__", None)
-        if not (isinstance(module, str) and isinstance(place, str) and _found(module, place) is embedder):
+        if not (isinstance(module, str) and isinstance(place, str) and _member(module, place) is embedder):
             raise UsageError(
                 f"an embedder needs a name that tells whose vectors may be compared, and {embedder!r:.60} has none: "
                 "give it an attribute 'name', or write a function at the top of a module"
@@ -116,12 +116,12 @@ def name_of(embedder: Callable[[str], Sequence[float]]) -> str:
     return name
 
 
-def _found(module: str, place: str) -> object:
-    """Returns what a module has at a place, such as `Class.method`; None where it has nothing there."""
-    found: object = sys.modules.get(module)
+def _member(module: str, place: str) -> object:
+    """Returns what a module has at a place, such as `Class.method`; None if it has nothing there."""
+    value: object = sys.modules.get(module)
     for part in place.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value
 
 
 def unit(vector: Sequence[float], name: str) -> Vector | None:
@@ -132,16 +132,16 @@ def unit(vector: Sequence[float], name: str) -> Vector | None:
     """
     numpy = load_numpy()
     try:
-        found = numpy.asarray(vector, dtype=numpy.float32)
+        array = numpy.asarray(vector, dtype=numpy.float32)
     except (TypeError, ValueError) as error:
         raise InfrastructureError(f"the embedder {name} did not return a list of numbers: {error}") from None
-    if found.ndim != 1 or not found.size or not numpy.isfinite(found).all():
+    if array.ndim != 1 or not array.size or not numpy.isfinite(array).all():
         raise InfrastructureError(
             f"the embedder {name} must return one list of finite numbers for a text; it returned an array of shape "
-            f"{found.shape}" + ("" if numpy.isfinite(found).all() else " with numbers that are not finite")
+            f"{array.shape}" + ("" if numpy.isfinite(array).all() else " with numbers that are not finite")
         )
-    length = float(numpy.linalg.norm(found))
-    return None if length == 0.0 else found / numpy.float32(length)
+    length = float(numpy.linalg.norm(array))
+    return None if length == 0.0 else array / numpy.float32(length)
 
 
 def load_numpy() -> Any:

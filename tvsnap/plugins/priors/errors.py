@@ -1,4 +1,4 @@
-"""How wrong answers of similar states are, by their distance: measured where the model is asked all the same."""
+"""The errors of answers of similar states, by distance: measured when the model is asked all the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Mean:
     """A mean of numbers from 0 to 1.
 
     Attributes:
-        count: of how many.
+        count: their number.
         total: their sum.
     """
 
@@ -58,11 +58,11 @@ class _Mean:
 
 
 class Errors:
-    """What comparisons have shown of answers of similar states, and how many of them may be given. Thread-safe.
+    """The errors of answers of similar states in comparisons, and the share of them that may be given. Thread-safe.
 
     The *error* of an answer is its Jensen-Shannon divergence from what the model says, as a share of the largest: 0 for
     the same, 1 for nothing in common. Whenever the model is asked, its answer is compared with that of the most similar
-    state, also where that is too far away to be given, so that a measurement costs no question of its own. A bound on
+    state, also if that is too far away to be given, so that a measurement costs no question of its own. A bound on
     the mean error is kept for each class of distances, less what the model's own chance makes at least: the error of
     answers of the same state, which refreshes measure.
     """
@@ -79,7 +79,7 @@ class Errors:
         """Takes note of a comparison of an answer with what the model says.
 
         Args:
-            cosine: of the two states' vectors; None if the answer was of the same state.
+            cosine: the cosine of the two states' vectors; None if the answer was of the same state.
             divergence: the Jensen-Shannon divergence of the two, in nats.
         """
         with self._lock:
@@ -92,12 +92,12 @@ class Errors:
         """Takes note of a lookup.
 
         Args:
-            cosine: of the most similar state; None if there is none, or the same state has an answer.
+            cosine: the cosine of the most similar state; None if there is none, or the same state has an answer.
         """
         with self._lock:
-            kept = 1.0 - 1.0 / WINDOW
-            self._lookups = self._lookups * kept + 1.0
-            self._near = [count * kept for count in self._near]
+            decay = 1.0 - 1.0 / WINDOW
+            self._lookups = self._lookups * decay + 1.0
+            self._near = [count * decay for count in self._near]
             if cosine is not None:
                 self._near[_class(cosine)] += 1.0
 
@@ -105,7 +105,7 @@ class Errors:
         """Returns what the mean error of answers at a distance is at most, 0 to 1.
 
         Args:
-            cosine: of the two states' vectors.
+            cosine: the cosine of the two states' vectors.
         """
         return self._bounds[_class(cosine)]
 
@@ -116,18 +116,18 @@ class Errors:
         recent lookups, reach what is tolerated; at this distance, to a part.
 
         Args:
-            cosine: of the two states' vectors.
+            cosine: the cosine of the two states' vectors.
             tolerance: the mean error over all lookups that is tolerated.
         """
         wanted = _class(cosine)
         with self._lock:
-            left = tolerance * self._lookups
+            budget = tolerance * self._lookups
             for bound, count in zip(self._bounds[:wanted], self._near, strict=False):
-                left -= bound * count
-            if left <= 0.0:
+                budget -= bound * count
+            if budget <= 0.0:
                 return 0.0
             error = self._bounds[wanted] * max(1.0, self._near[wanted])  # the answer itself, too
-            return 1.0 if error <= left else left / error
+            return 1.0 if error <= budget else budget / error
 
     def chance_wanted(self) -> float:
         """Returns which part of the rate of refreshes answers of the same state need, 0 to 1.
@@ -144,7 +144,7 @@ def _class(cosine: float) -> int:
 
 
 def _divergence(p: float, q: float) -> float:
-    """Returns the Kullback-Leibler divergence of two coins in nats; infinity where q excludes what p does not."""
+    """Returns the Kullback-Leibler divergence of two coins in nats; infinity if q excludes what p does not."""
     if (p > 0.0 and q <= 0.0) or (p < 1.0 and q >= 1.0):
         return math.inf
     first = p * math.log(p / q) if p > 0.0 else 0.0

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 EXHAUSTIVE = 4096
 """Up to so many vectors, all are compared: that takes less than a millisecond, and is exact."""
 CANDIDATES = 8
-"""How many vectors a search of the graph returns, to be compared exactly: the graph's own numbers have 8 bits."""
+"""Vectors that a search of the graph returns, to be compared exactly: the graph's own numbers have 8 bits."""
 EXPANSION = 64
-"""How many vectors a search of the graph keeps in view, as one for a new one's place does: fewer miss more."""
+"""Vectors that a search of the graph, or for a new vector's place in it, keeps in view: fewer miss more."""
 
 
 class Neighbours:
     """Vectors of length 1, by whole numbers. It is not thread-safe.
 
     Beyond `EXHAUSTIVE` vectors it uses a graph of usearch (HNSW), whose search takes a time that hardly depends on
-    their number; where usearch is missing, all are compared.
+    their number; if usearch is missing, all are compared.
 
     Attributes:
         latest: the largest number that was added; 0 before.

@@ -73,8 +73,8 @@ class PriorSAC(SAC):
             temperature: by default a `Cooling`; it was not saved either.
             **options: as of `SAC.load`.
         """
-        given = {"_prior": prior, "_fading": fading, "_cooling": temperature}
-        ours = {name: value for name, value in given.items() if value is not None}
+        parts = {"_prior": prior, "_fading": fading, "_cooling": temperature}
+        ours = {name: value for name, value in parts.items() if value is not None}
         loaded: PriorSAC = super().load(path, *arguments, **options, **ours)
         return loaded
 
@@ -85,9 +85,9 @@ class PriorSAC(SAC):
         if self._prior is not None:
             self.critic.register_forward_hook(self._favour)
 
-    def _favour(self, critic: Any, given: tuple[torch.Tensor, torch.Tensor], values: Any) -> Any:
+    def _favour(self, critic: Any, batch: tuple[torch.Tensor, torch.Tensor], values: Any) -> Any:
         """Adds weight · log prior(a|s) to Q, where it is differentiated by actions: that is the actor's loss alone."""
-        observations, actions = given
+        observations, actions = batch
         weight = self._fading(self.num_timesteps)
         if self._prior is None or weight == 0.0 or not actions.requires_grad:
             return values

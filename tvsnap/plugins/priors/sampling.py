@@ -39,7 +39,7 @@ def posterior(prior: Mapping[str, float], values: Mapping[str, float], temperatu
             logits[action] = math.log(weight), value
     if not logits:
         raise UsageError("the prior has no action with a weight above 0; smooth it over the admissible actions")
-    # Of values, the largest is subtracted before the division: a difference over a tiny temperature is -inf, never nan.
+    # The largest value is subtracted before the division: a difference over a tiny temperature is -inf, never nan.
     best = max(value for _, value in logits.values())
     scores = {action: log + (value - best) / temperature for action, (log, value) in logits.items()}
     largest = max(scores.values())
@@ -52,7 +52,7 @@ def sample(probabilities: Mapping[str, float], generator: random.Random) -> str:
     """Returns an action, drawn with its probability.
 
     Args:
-        probabilities: of each action, at least one of them above 0.
+        probabilities: the probability of each action, at least one of them above 0.
         generator: draws.
     """
     return generator.choices(list(probabilities), list(probabilities.values()))[0]
@@ -90,6 +90,6 @@ class Cooling:
         """Returns the temperature.
 
         Args:
-            hits: how often the cache has answered.
+            hits: the number of the cache's answers.
         """
         return self.lowest + (self.highest - self.lowest) / (1.0 + hits / self.half)

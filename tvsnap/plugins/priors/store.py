@@ -30,10 +30,10 @@ _OVERHEAD = 200
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked up.
+    """A question to the cache.
 
     Attributes:
-        goal: what the agent is to do.
+        goal: the agent's goal.
         actions: the admissible ones, sorted.
         state: the digest of the state's hash, or of the text of its abstraction.
     """
@@ -61,11 +61,11 @@ class Entry:
         id: its number.
         probabilities: one for each action of the question, in their order.
         ask_s: seconds that the model took.
-        uses: how often it has answered.
-        refreshes: how often it was compared with a new answer.
+        uses: the number of times that it has answered.
+        refreshes: the number of times that it was compared with a new answer.
         error: the mean Jensen-Shannon divergence of these comparisons, in nats; None without any.
         answered: when the model gave it, in seconds since the epoch.
-        revision: how often it was replaced.
+        revision: the number of times that it was replaced.
     """
 
     id: int
@@ -80,12 +80,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class PriorStats:
-    """What a prior cache holds, and what all processes that used it have done.
+    """The contents of a prior cache, and counts of all processes that used it.
 
     Attributes:
         entries: answers that are kept.
         questions: different goals with their admissible actions.
-        capacity: how many entries are kept at most.
+        capacity: the most entries that are kept.
         bytes: the size of the file.
         lookups: questions that were put to the cache.
         exact_hits: those that were answered by the same state.
@@ -99,7 +99,7 @@ class PriorStats:
         near_divergence: the same for answers of similar states, the abstraction's error included; None without any.
         near_bound: the mean of what the error of answers of similar states was at most, by what had been measured when
             each was given (see `Errors`), 0 to 1; None without any.
-        refused: the mean share of the proposals that were not admissible, 0 to 1; None where the model was not asked.
+        refused: the mean share of the proposals that were not admissible, 0 to 1; None if the model was not asked.
         evicted: entries that made room for others.
         damaged: entries that were found damaged and deleted.
         asked_s: seconds that the model took.
@@ -133,7 +133,7 @@ class PriorStats:
 
     @property
     def error_bound(self) -> float:
-        """What the error that similar states brought is at most, as the mean over all lookups, 0 to 1."""
+        """The bound of the error that similar states brought, as the mean over all lookups, 0 to 1."""
         return (self.near_bound or 0.0) * self.near_hits / self.lookups if self.lookups else 0.0
 
 
@@ -149,7 +149,7 @@ class Store:
         self.database = Database(path, FORMAT)
 
     def question(self, question: Question) -> int | None:
-        """Returns the number of a goal with its actions; None where nothing is kept of it."""
+        """Returns the number of a goal with its actions; None if nothing is kept of it."""
         with self.database.read() as reader:
             row = reader.execute(
                 "SELECT id FROM questions WHERE goal = ? AND actions = ?", (question.goal, question.actions_digest)
@@ -169,8 +169,8 @@ class Store:
         marks = ", ".join("?" * len(numbers))
         with self.database.read() as reader:
             rows = reader.execute(f"SELECT {_COLUMNS} FROM entries WHERE id IN ({marks})", numbers).fetchall()
-        found = ((self._entry(row, len(question.actions)), row[-1]) for row in rows)
-        return [(entry, vector) for entry, vector in found if entry is not None]
+        entries = ((self._entry(row, len(question.actions)), row[-1]) for row in rows)
+        return [(entry, vector) for entry, vector in entries if entry is not None]
 
     def vectors(self, number: int, embedder: str, after: int) -> Iterator[list[tuple[int, bytes]]]:
         """Yields the vectors of a question that were added after a number, some thousands at once."""
@@ -342,9 +342,9 @@ def worth(uses: int, ask_s: float, error: float | None, size: int) -> float:
     """Returns what an entry is worth: seconds of the model that it saves for each byte, as far as it is right.
 
     Args:
-        uses: how often it has answered.
+        uses: the number of times that it has answered.
         ask_s: seconds that the model takes for it.
-        error: its mean Jensen-Shannon divergence from new answers, in nats; None where that is not known.
+        error: its mean Jensen-Shannon divergence from new answers, in nats; None if that is not known.
         size: its bytes on disk.
     """
     return (uses + 1) * ask_s * (1.0 - (error or 0.0) / LARGEST_JS) / size

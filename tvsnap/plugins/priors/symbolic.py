@@ -25,7 +25,7 @@ LEAST_DEVIATION = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class SymbolicAction:
-    """What an action's name stands for: a Gaussian in action space, in which each coordinate reaches from -1 to 1.
+    """The meaning of an action's name: a Gaussian in action space, in which each coordinate reaches from -1 to 1.
 
     Attributes:
         mean: a coordinate for each dimension of the action space, at least one, -1 to 1.
@@ -74,7 +74,7 @@ class Fading:
         """Returns what is left of the weight, 1 to 0.
 
         Args:
-            steps: how many have been taken.
+            steps: the number of steps so far.
         """
         return max(0.0, 1.0 - steps / self.until)
 
@@ -82,7 +82,7 @@ class Fading:
         """Returns the weight.
 
         Args:
-            steps: how many have been taken.
+            steps: the number of steps so far.
         """
         return self.highest * self.share(steps)
 
@@ -91,8 +91,8 @@ class SymbolicPrior:
     """The mixture of Gaussians that a model proposes in a situation, through a `PriorCache`.
 
     Attributes:
-        names: of the symbolic actions.
-        asked: how often the model was asked; `answered`: how often the cache had an answer.
+        names: the names of the symbolic actions.
+        asked: the number of questions to the model; `answered`: the number of the cache's answers.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class SymbolicPrior:
     ) -> None:
         """
         Args:
-            cache: where proposals are kept. Its embedder should be `symbols`, unless it is for exact states only.
-            goal: what the agent is to do.
+            cache: the cache of proposals. Its embedder should be `symbols`, unless it is for exact states only.
+            goal: the agent's goal.
             actions: by their names, at least one, all of as many dimensions as the action space.
             symbols: tell of which situation an observation is.
             model: returns proposals of these names, given an observation.
@@ -121,7 +121,7 @@ class SymbolicPrior:
         self._cache, self._goal, self._symbols, self._model = cache, goal, symbols, model
         self._means = torch.tensor([action.mean for action in actions.values()], dtype=torch.float32)
         self._deviations = torch.tensor([[action.deviation] for action in actions.values()], dtype=torch.float32)
-        self._known = torch.full((symbols.count, len(actions)), 1.0 / len(actions))
+        self._distributions = torch.full((symbols.count, len(actions)), 1.0 / len(actions))
 
     def weights(self, observation: Any) -> Sequence[float]:
         """Returns the probability of each symbolic action, from the cache if possible.
@@ -138,9 +138,9 @@ class SymbolicPrior:
             self.answered += 1
         else:
             self.asked += 1
-        found = [prior.probabilities[name] for name in self.names]
-        self._known[int(self._symbols.numbers([observation])[0])] = torch.tensor(found)
-        return found
+        probabilities = [prior.probabilities[name] for name in self.names]
+        self._distributions[int(self._symbols.numbers([observation])[0])] = torch.tensor(probabilities)
+        return probabilities
 
     def candidates(self, generator: numpy.random.Generator) -> NDArray[numpy.float32]:
         """Returns one action drawn from each Gaussian, a row each, cut off at -1 and 1.
@@ -149,8 +149,8 @@ class SymbolicPrior:
             generator: draws.
         """
         drawn = generator.normal(self._means.numpy(), self._deviations.numpy()).clip(-1.0, 1.0)
-        found: NDArray[numpy.float32] = drawn.astype(load_numpy().float32)
-        return found
+        actions: NDArray[numpy.float32] = drawn.astype(load_numpy().float32)
+        return actions
 
     def log_density(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """Returns the logarithm of the mixture's density at an action for each observation, differentiable by actions.
@@ -173,4 +173,4 @@ class SymbolicPrior:
             )
         numbers = torch.from_numpy(self._symbols.numbers(observations.detach().cpu().numpy()))
         logs = torch.distributions.Normal(self._means, self._deviations).log_prob(actions.cpu()[:, None, :]).sum(-1)
-        return torch.logsumexp(self._known[numbers].log() + logs, dim=1).to(actions.device)
+        return torch.logsumexp(self._distributions[numbers].log() + logs, dim=1).to(actions.device)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[numpy.float32]
 
 HIDDEN, DIMENSION = 32, 8
-"""Of the encoder: how wide its hidden layer is, and how many numbers it returns."""
+"""The width of the encoder's hidden layer, and the numbers that it returns."""
 ARRAYS = ("mean", "scale", "first", "first_bias", "second", "second_bias", "centroids")
 
 
@@ -98,14 +98,14 @@ class Symbols:
         """Learns an encoder by contrast, and centroids of what it makes of the pairs' observations.
 
         The loss of a pair of the same situation is 1 - cosine, that of others max(0, cosine - margin); the centroids
-        are those of k-means on the sphere. Both are our choice, as the paper gives no formula.
+        are those of k-means on the sphere. Both are our choice, because the paper gives no formula.
 
         Args:
             pairs: a few hundred, of both labels.
-            count: how many symbols, at least 1, and at most as many as there are observations.
+            count: the number of symbols, at least 1, and at most as many as there are observations.
             margin: the cosine up to which observations of different situations cost nothing, -1 to 1.
-            steps: of the optimiser, at least 1, each with all pairs.
-            seed: of the encoder's first weights and the first centroids.
+            steps: steps of the optimiser, at least 1, each with all pairs.
+            seed: the seed of the encoder's first weights and the first centroids.
 
         Raises:
             UsageError: torch is missing, the pairs have one label only, lengths that differ or numbers that are not
@@ -120,45 +120,29 @@ class Symbols:
             raise UsageError(
                 "the package torch is missing, which symbols are learned with: pip install 'tvsnap[continuous]'"
             ) from None
-        if {bool(pair.same) for pair in pairs} != {True, False}:
-            raise UsageError("pairs of both labels are needed, of the same situation and of different ones")
-        lengths = {len(each) for pair in pairs for each in pair[:2]}
-        if len(lengths) > 1:
-            raise UsageError(f"observations must be of one length; the pairs' have {sorted(lengths)}")
-        if not 1 <= count <= 2 * len(pairs):
-            raise UsageError(f"of {len(pairs)} pairs, 1 to {2 * len(pairs)} symbols can be made, not {count}")
-        left = torch.tensor([list(map(float, pair.first)) for pair in pairs], dtype=torch.float32)
-        right = torch.tensor([list(map(float, pair.second)) for pair in pairs], dtype=torch.float32)
-        labels = torch.tensor([1.0 if pair.same else -1.0 for pair in pairs])
-        both = torch.cat([left, right])
-        if not torch.isfinite(both).all():
+        _check_pairs(pairs, count)
+        rows = [list(map(float, each)) for each in (*(p.first for p in pairs), *(p.second for p in pairs))]
+        observations = torch.tensor(rows, dtype=torch.float32)
+        if not torch.isfinite(observations).all():
             raise UsageError("the observations of pairs must be finite numbers")
-        mean, scale = both.mean(0), both.std(0, correction=0).clamp_min(1e-6)
+        mean, scale = observations.mean(0), observations.std(0, correction=0).clamp_min(1e-6)
+        scaled = (observations - mean) / scale
+        labels = torch.tensor([1.0 if pair.same else -1.0 for pair in pairs])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            first, second = torch.nn.Linear(both.shape[1], HIDDEN), torch.nn.Linear(HIDDEN, DIMENSION)
-            order = torch.randperm(len(both))
+            first, second = torch.nn.Linear(scaled.shape[1], HIDDEN), torch.nn.Linear(HIDDEN, DIMENSION)
+            order = torch.randperm(len(scaled))
         encoder = torch.nn.Sequential(first, torch.nn.Tanh(), second)
-        loss = torch.nn.CosineEmbeddingLoss(margin=margin)
-        optimiser = torch.optim.Adam(encoder.parameters(), lr=0.01)
-        for _ in range(steps):
-            optimiser.zero_grad()
-            loss(encoder((left - mean) / scale), encoder((right - mean) / scale), labels).backward()
-            optimiser.step()
+        _train(encoder, scaled, labels, margin, steps)
         with torch.no_grad():
-            encoded = torch.nn.functional.normalize(encoder((both - mean) / scale))
-            centroids = encoded[order[:count]].clone()
-            for _ in range(50):
-                nearest = (encoded @ centroids.T).argmax(1)
-                sums = torch.zeros_like(centroids).index_add_(0, nearest, encoded)
-                kept = sums.norm(dim=1, keepdim=True) > 0  # one that nothing is nearest to stays where it is
-                centroids = torch.where(kept, torch.nn.functional.normalize(sums), centroids)
-        found = (mean, scale, first.weight, first.bias, second.weight, second.bias, centroids)
-        return cls({name: tensor.detach().numpy() for name, tensor in zip(ARRAYS, found, strict=True)})
+            encoded = torch.nn.functional.normalize(encoder(scaled))
+            centroids = _centroids(encoded, encoded[order[:count]].clone())
+        tensors = (mean, scale, first.weight, first.bias, second.weight, second.bias, centroids)
+        return cls({name: tensor.detach().numpy() for name, tensor in zip(ARRAYS, tensors, strict=True)})
 
     @property
     def count(self) -> int:
-        """How many symbols there are."""
+        """The number of symbols."""
         return len(self._arrays["centroids"])
 
     def numbers(self, observations: Any) -> Any:
@@ -171,19 +155,19 @@ class Symbols:
             UsageError: they are of another length than those of the pairs, not finite, or too large.
         """
         numpy, arrays = load_numpy(), self._arrays
-        given = numpy.asarray(observations, dtype=numpy.float32)
+        rows = numpy.asarray(observations, dtype=numpy.float32)
         length = len(arrays["mean"])
-        if given.ndim != 2 or given.shape[1] != length:
-            raise UsageError(f"observations must be rows of {length} numbers, not an array of shape {given.shape}")
-        if not numpy.isfinite(given).all():
+        if rows.ndim != 2 or rows.shape[1] != length:
+            raise UsageError(f"observations must be rows of {length} numbers, not an array of shape {rows.shape}")
+        if not numpy.isfinite(rows).all():
             raise UsageError("an observation has a number that is not finite")
         with numpy.errstate(over="ignore", invalid="ignore"):
-            hidden = numpy.tanh((given - arrays["mean"]) / arrays["scale"] @ arrays["first"].T + arrays["first_bias"])
+            hidden = numpy.tanh((rows - arrays["mean"]) / arrays["scale"] @ arrays["first"].T + arrays["first_bias"])
         encoded = hidden @ arrays["second"].T + arrays["second_bias"]
         if not numpy.isfinite(encoded).all():
             raise UsageError("an observation has a number that is too large for the encoder")
-        found: Any = (encoded @ arrays["centroids"].T).argmax(axis=1)
-        return found
+        numbers: Any = (encoded @ arrays["centroids"].T).argmax(axis=1)
+        return numbers
 
     def text(self, observation: Any) -> str:
         """Returns the abstraction of an observation in words.
@@ -203,7 +187,7 @@ class Symbols:
         """Returns the centroid of a text that `text` has returned, of `DIMENSION` numbers.
 
         Args:
-            text: of a situation.
+            text: the text of a situation.
 
         Raises:
             UsageError: it is none of these symbols.
@@ -238,3 +222,46 @@ class Symbols:
                 return cls(dict(file))
         except (OSError, EOFError, BadZipFile, ValueError, TypeError, AttributeError, KeyError, UsageError) as error:
             raise UsageError(f"{path} holds no symbols, as Symbols.save writes them: {error}") from None
+
+
+def _check_pairs(pairs: Sequence[Pair], count: int) -> None:
+    """Raises UsageError for pairs of which no encoder with so many centroids can be learned."""
+    if {bool(pair.same) for pair in pairs} != {True, False}:
+        raise UsageError("pairs of both labels are needed, of the same situation and of different ones")
+    lengths = {len(each) for pair in pairs for each in pair[:2]}
+    if len(lengths) > 1:
+        raise UsageError(f"observations must be of one length; the pairs' have {sorted(lengths)}")
+    if not 1 <= count <= 2 * len(pairs):
+        raise UsageError(f"of {len(pairs)} pairs, 1 to {2 * len(pairs)} symbols can be made, not {count}")
+
+
+def _train(encoder: Any, observations: Any, labels: Any, margin: float, steps: int) -> None:
+    """Trains an encoder with pairs.
+
+    Args:
+        encoder: the encoder.
+        observations: the first ones of all pairs, and then the second ones, a row each.
+        labels: the pairs' labels: 1 for the same situation, else -1.
+        margin, steps: see `Symbols.learn`.
+    """
+    import torch
+
+    loss = torch.nn.CosineEmbeddingLoss(margin=margin)
+    optimiser = torch.optim.Adam(encoder.parameters(), lr=0.01)
+    first, second = observations[: len(labels)], observations[len(labels) :]
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss(encoder(first), encoder(second), labels).backward()
+        optimiser.step()
+
+
+def _centroids(encoded: Any, centroids: Any) -> Any:
+    """Returns the centroids of vectors of length 1 by k-means on the sphere, which begins with those given."""
+    import torch
+
+    for _ in range(50):
+        nearest = (encoded @ centroids.T).argmax(1)
+        sums = torch.zeros_like(centroids).index_add_(0, nearest, encoded)
+        has_members = sums.norm(dim=1, keepdim=True) > 0  # one that nothing is nearest to stays where it is
+        centroids = torch.where(has_members, torch.nn.functional.normalize(sums), centroids)
+    return centroids

@@ -30,8 +30,8 @@ from tvsnap.wire.errors import Unreachable, error_data, meaning_of
 T = TypeVar("T")
 logger = logging.getLogger("tvsnap.proxy")
 CACHE_HEADER = "x-tvsnap-cache"
-"""Of answers: `hit`, `miss` or `bypass`. Of requests: `bypass` to ask the model's server without looking or keeping,
-`refresh` to ask it and keep its answer."""
+"""The header of answers: `hit`, `miss` or `bypass`; of requests: `bypass` to ask the model's server without looking or
+keeping, `refresh` to ask it and keep its answer."""
 STATS_PATH = "/tvsnap/stats"
 FLUSH_S = 1.0
 """Seconds between which counts are kept in memory; a process that is killed loses these."""
@@ -43,15 +43,15 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD")
 
 
 class Proxy:
-    """What is in front of a model's server. It is used on one event loop."""
+    """A cache in front of a model's server. It is used on one event loop."""
 
     def __init__(self, upstream: Upstream, store: AnswerStore, priors: Priors, settings: ServerSettings) -> None:
         """
         Args:
             upstream: the model's server.
-            store: where answers are kept.
+            store: the store of answers.
             priors: answers requests for priors.
-            settings: whom to let in, and how large a request may be.
+            settings: the server's settings: whom it lets in, and the size of a request.
         """
         self._upstream = upstream
         self._store = store
@@ -59,7 +59,7 @@ class Proxy:
         self._settings = settings
         self._flights: dict[bytes, Recording] = {}
         self._keeping: dict[asyncio.Task[None], Recording] = {}
-        self._told = ""  # the failure that was logged last
+        self._last_failure = ""  # the failure that was logged last
 
     async def answer(self, request: Request) -> Response:
         """Answers a request: from the cache, with an answer that is on its way, or by asking."""
@@ -98,18 +98,18 @@ class Proxy:
             flight = Recording(self._upstream, request.method, target, headers, body)
             return await self._pass_on(request, flight, "bypass")
         if wanted != "refresh":
-            kept = None if self._under_way(key) else await self._kept(key)
-            if kept is not None:
-                await asyncio.to_thread(self._store.used, key.key, kept)
-                return _replayed(kept)
+            answer = None if self._under_way(key) else await self._read_answer(key)
+            if answer is not None:
+                await asyncio.to_thread(self._store.used, key.key, answer)
+                return _replayed(answer)
             of_another = self._under_way(key)
             if of_another is not None and (shared := await self._join(request, of_another)) is not None:
                 return shared
         flight = self._begin(key, request.method, target, headers, body)
         return await self._pass_on(request, flight, "miss")
 
-    async def _kept(self, key: Keyed) -> Answer | None:
-        """Returns the answer that is kept; None, too, where the file cannot be read: the server is asked then."""
+    async def _read_answer(self, key: Keyed) -> Answer | None:
+        """Returns the answer that is kept; None, too, if the file cannot be read: the server is asked then."""
         try:
             return await asyncio.to_thread(self._store.get, key.key)
         except TvsnapError as error:
@@ -118,9 +118,9 @@ class Proxy:
 
     def _tell(self, what: str, error: TvsnapError) -> None:
         """Logs a failure, once for as long as it stays the same."""
-        if str(error) != self._told:
+        if str(error) != self._last_failure:
             logger.warning("%s: %s", what, error)
-            self._told = str(error)
+            self._last_failure = str(error)
 
     def _under_way(self, key: Keyed) -> Recording | None:
         flight = self._flights.get(key.key)
@@ -136,16 +136,16 @@ class Proxy:
 
     async def _keep(self, key: Keyed, flight: Recording) -> None:
         """Keeps an answer once it came whole."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             pieces = await flight.whole
-            took = time.perf_counter() - begun
+            took = time.perf_counter() - start
             if pieces is None:
                 self._store.count(misses=1, failed=1, asked_s=took)
                 return
-            kept = Answer(flight.head.result().content_type, pieces, took, time.time())
+            answer = Answer(flight.head.result().content_type, pieces, took, time.time())
             try:
-                await asyncio.to_thread(self._store.put, key.key, key.model, kept)
+                await asyncio.to_thread(self._store.put, key.key, key.model, answer)
             except TvsnapError as error:  # a full disk: the client has its answer all the same
                 self._tell("an answer could not be kept", error)
             self._store.count(misses=1, asked_s=took)
@@ -167,7 +167,7 @@ class Proxy:
             flight.leave()
 
     async def _pass_on(
-        self, request: Request, flight: Recording, said: str, without: frozenset[str] = frozenset()
+        self, request: Request, flight: Recording, source: str, without: frozenset[str] = frozenset()
     ) -> Response:
         """Returns an answer that is on its way, as soon as its head is there; without some of its headers."""
         flight.join()
@@ -182,9 +182,9 @@ class Proxy:
                     yield piece
 
             joined = False
-            return _Passed(head, body(), said, flight, without | OF_PROXY)
+            return _Passed(head, body(), source, flight, without | OF_PROXY)
         except TvsnapError as error:
-            return _failed(error, said)
+            return _failed(error, source)
         finally:
             if joined:
                 flight.leave()
@@ -216,16 +216,16 @@ class _Passed(StreamingResponse):
     """An answer that is passed on while it comes; when it ends, however that is, its flight is left."""
 
     def __init__(
-        self, head: Head, body: AsyncIterator[bytes], said: str, flight: Recording, without: frozenset[str]
+        self, head: Head, body: AsyncIterator[bytes], source: str, flight: Recording, without: frozenset[str]
     ) -> None:
         super().__init__(body, head.status)
-        given = [(name, value) for name, value in head.headers if name not in without]
-        self.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in given]
-        self.raw_headers.append((CACHE_HEADER.encode(), said.encode()))
+        headers = [(name, value) for name, value in head.headers if name not in without]
+        self.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        self.raw_headers.append((CACHE_HEADER.encode(), source.encode()))
         self._flight = flight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends it; where the rest of it is lost, the connection is closed before its end, for the client to notice."""
+        """Sends it; if the rest of it is lost, the connection is closed before its end, for the client to notice."""
         try:
             await super().__call__(scope, receive, send)
         except TvsnapError as error:
@@ -288,14 +288,14 @@ def _replayed(answer: Answer) -> Response:
     return StreamingResponse(body(), headers=headers)
 
 
-def _failed(error: TvsnapError, said: str) -> Response:
+def _failed(error: TvsnapError, source: str) -> Response:
     """Returns the answer that tells of an error of the proxy, as clients of such servers expect it."""
     status = 502 if isinstance(error, Unreachable) else meaning_of(error).status
     data = error_data(error)
     if isinstance(error, UsageError):
         data["way_out"] = "Correct the request, as the message says."  # what describes others' requests is not here
     response = json_response(json.dumps({"error": data}).encode(), status)
-    response.headers[CACHE_HEADER] = said
+    response.headers[CACHE_HEADER] = source
     return response
 
 

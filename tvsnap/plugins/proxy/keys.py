@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SAMPLED = ("/chat/completions", "/completions")
-"""The ends of paths whose answers are drawn: they have one answer where the temperature is 0 or a seed is given."""
+"""The ends of paths whose answers are drawn: they have one answer if the temperature is 0 or a seed is given."""
 FIXED = ("/embeddings",)
 """The ends of paths whose answers are not drawn."""
 _REAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
@@ -29,7 +29,7 @@ _BEGIN_OF_NO_ANSWER = ("sec-", "x-stainless-")
 All others may say who asks, or for whom: a cookie, a key of any name, the header of a gateway.
 """
 _SAME_FOR_ALL = frozenset(("accept-encoding", "host"))
-"""Headers that the proxy makes itself: an answer may vary by them, as they are the same in each request."""
+"""Headers that the proxy makes itself: an answer may vary by them, because they are the same in each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Keyed:
 
     Attributes:
         key: the digest of all that the answer depends on.
-        model: the name of the model; empty where the request names none.
+        model: the name of the model; empty if the request names none.
         streams: whether the answer is asked for as a stream of events.
     """
 
@@ -55,11 +55,11 @@ def keyed(
     Args:
         method: the method of HTTP.
         path: as the client asks for it.
-        query: what follows the question mark.
+        query: the text after the question mark.
         headers: names in small letters, with values, as they are passed on to the model's server.
         body: JSON.
         upstream: the address of the model's server.
-        tenant: who asks; empty for no tenant.
+        tenant: the tenant that asks; empty for no tenant.
     """
     if method != "POST" or not path.endswith((*SAMPLED, *FIXED)):
         return None
@@ -111,10 +111,10 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         ValueError: a name is there twice.
     """
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a name is there twice")
-    return found
+    return members
 
 
 def _no_number(text: str) -> float:

@@ -23,9 +23,9 @@ async def serve(proxy: Proxy, settings: ServerSettings, sockets: list[socket.soc
     """Serves until SIGTERM or SIGINT comes; then gives requests under way some time, and closes the proxy.
 
     Args:
-        proxy: what answers.
-        settings: whom to let in, and what a client may take.
-        sockets: where it listens.
+        proxy: the proxy.
+        settings: the server's settings.
+        sockets: sockets at which it listens.
     """
     app = make_app(proxy, settings)
     config = uvicorn.Config(

@@ -13,7 +13,8 @@ from typing import Any
 from starlette.responses import Response
 
 from tvsnap.model.errors import TvsnapError, UsageError
-from tvsnap.plugins.priors.cache import Prior, PriorCache
+from tvsnap.plugins.priors.cache import PriorCache
+from tvsnap.plugins.priors.prior import Prior
 from tvsnap.plugins.proxy.keys import once
 from tvsnap.plugins.proxy.upstream import Head
 
@@ -55,7 +56,7 @@ class Priors:
                 f"delta must be above 0 and refresh a probability, not {delta!r} and {refresh!r} (--delta, --refresh)"
             )
         self._cache: PriorCache | None = None
-        self._asked: set[Future[tuple[Head, bytes]]] = set()
+        self._requests: set[Future[tuple[Head, bytes]]] = set()
         self._threads = ThreadPoolExecutor(AT_ONCE, "tvsnap-priors")
 
     async def answer(self, asked_for: str, request: bytes, asks_for: list[str], ask: Ask) -> Response:
@@ -64,7 +65,7 @@ class Priors:
         Args:
             asked_for: the header's value.
             request: the body, a request for completions.
-            asks_for: what else tells priors apart: server, path, and who asks.
+            asks_for: all else that tells priors apart: server, path, and the client's account.
             ask: makes the request.
 
         Raises:
@@ -79,12 +80,12 @@ class Priors:
             return await ask()
 
         def propose() -> list[str]:
-            asked = asyncio.run_coroutine_threadsafe(asking(), loop)
-            self._asked.add(asked)
+            request_to_model = asyncio.run_coroutine_threadsafe(asking(), loop)
+            self._requests.add(request_to_model)
             try:
-                head, body = asked.result()
+                head, body = request_to_model.result()
             finally:
-                self._asked.discard(asked)
+                self._requests.discard(request_to_model)
             if head.status != 200:
                 raise _Refused(head, body)
             return _proposals(body)
@@ -106,8 +107,8 @@ class Priors:
 
     def close(self) -> None:
         """Ends requests to the model's server that are under way, and closes the cache's file."""
-        for asked in list(self._asked):
-            asked.cancel()
+        for request in list(self._requests):
+            request.cancel()
         self._threads.shutdown()
         if self._cache is not None:
             self._cache.close()
@@ -120,18 +121,18 @@ class Priors:
 
 def _question(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text, object_pairs_hook=once)
+        question = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not {"goal", "actions"} <= set(found) <= set(MEMBERS):
+        question = None
+    if not isinstance(question, dict) or not {"goal", "actions"} <= set(question) <= set(MEMBERS):
         raise UsageError(
             f'the header {HEADER} must be JSON as {{"goal": ..., "actions": [...], "state": ..., "text": ...}}, of '
             f"which state or text may be left out, each member once, not {text[:80]!r}"
         )
-    for name, value in found.items():
+    for name, value in question.items():
         if not isinstance(value, MEMBERS[name]):
             raise UsageError(f"{name} in the header {HEADER} is {value!r:.60}, which is not of the right type")
-    return found
+    return question
 
 
 def _model(body: bytes) -> str:
@@ -155,7 +156,7 @@ def _proposals(body: bytes) -> list[str]:
         ]
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise TvsnapError(f"the model's server did not answer with choices: {body[:80]!r}") from None
-    found = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
-    if not found:
+    proposals = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+    if not proposals:
         raise TvsnapError(f"the model proposed nothing: {body[:80]!r}")
-    return found
+    return proposals

@@ -35,7 +35,7 @@ class Recording:
             method: the method of HTTP.
             target: path and query.
             headers: as they are passed on.
-            body: of the request.
+            body: the request's body.
         """
         loop = asyncio.get_running_loop()
         self.head: asyncio.Future[Head] = loop.create_future()
@@ -146,7 +146,7 @@ def _events_are_whole(body: bytes) -> bool:
     """Returns whether a stream of events came to its end, and none of them tells of an error."""
     if not body.endswith((b"\n\n", b"\r\n\r\n", b"\r\r")):
         return False
-    done = False
+    is_done = False
     for line in body.splitlines():
         name, _, value = line.partition(b":")
         value = value.strip()
@@ -155,7 +155,7 @@ def _events_are_whole(body: bytes) -> bool:
         if name != b"data":
             continue
         if value == b"[DONE]":
-            done = True
+            is_done = True
             continue
         try:
             event = json.loads(value)
@@ -163,4 +163,4 @@ def _events_are_whole(body: bytes) -> bool:
             return False
         if isinstance(event, dict) and event.get("error"):
             return False
-    return done
+    return is_done

@@ -45,10 +45,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ProxyStats:
-    """What the file holds, and what all processes that used it have done.
+    """The contents of the file, and counts of all processes that used it.
 
     Attributes:
-        answers: how many are kept.
+        answers: the number of answers.
         bytes: that they take.
         max_bytes: that they may take.
         hits: requests that were answered without asking, those included that waited for the same of another.
@@ -82,7 +82,7 @@ class AnswerStore:
 
         Args:
             path: the file.
-            max_bytes: what the answers may take.
+            max_bytes: bytes of all answers, at most.
 
         Raises:
             TvsnapError: it cannot be used; the message says why.

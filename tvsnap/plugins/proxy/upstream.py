@@ -29,10 +29,10 @@ OF_REQUEST = OF_CONNECTION | {"host", "content-length", "accept-encoding", "expe
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How an answer begins.
+    """The beginning of an answer.
 
     Attributes:
-        status: of HTTP.
+        status: the status of HTTP.
         headers: names in small letters, with values, without those of the connection.
     """
 
@@ -41,7 +41,7 @@ class Head:
 
     @property
     def content_type(self) -> str:
-        """The media type with its parameters; empty where none is said."""
+        """The media type with its parameters; empty if none is said."""
         return next((value for name, value in self.headers if name == "content-type"), "")
 
     def words(self, header: str) -> set[str]:
@@ -67,7 +67,7 @@ class Upstream:
         Args:
             url: as in `http://127.0.0.1:8000`; `/v1` at its end may be left out. A name and password in it
                 (`http://name:password@host`) are shown to the server in place of what clients show, and nowhere else.
-            key: what the server is shown in place of what clients show; None to pass on what they show.
+            key: the key that the server is shown in place of the clients'; None to pass on theirs.
             timeout: seconds that the server may be silent.
 
         Raises:
@@ -100,15 +100,15 @@ class Upstream:
             trust_env=not is_loopback(parsed.host),  # a proxy of the environment does not reach this machine's servers
         )
 
-    def headers(self, given: Iterable[tuple[str, str]], *, ours: bool) -> dict[str, str]:
+    def headers(self, of_client: Iterable[tuple[str, str]], *, ours: bool) -> dict[str, str]:
         """Returns the headers that are passed on.
 
         Args:
-            given: those of the client's request, names in small letters.
+            of_client: those of the client's request, names in small letters.
             ours: whether what the client shows is a token of the proxy, which is not for the server.
         """
         passed: dict[str, str] = {}
-        for name, value in given:
+        for name, value in of_client:
             if name in OF_REQUEST or name.startswith("x-tvsnap-"):
                 continue
             if name == "authorization" and (ours or self._authorization is not None):
@@ -129,7 +129,7 @@ class Upstream:
             method: the method of HTTP.
             target: path and query, as the client gave them.
             headers: as `headers` returned them.
-            body: of the request.
+            body: the request's body.
 
         Raises:
             Unreachable: the server cannot be reached, was silent for too long, or broke off.
@@ -139,10 +139,10 @@ class Upstream:
             async with self._client.stream(
                 method, f"{self._origin}{base}{target}", headers=dict(headers), content=body
             ) as answer:
-                kept = [(name.lower(), value) for name, value in answer.headers.multi_items()]
+                pairs = [(name.lower(), value) for name, value in answer.headers.multi_items()]
                 head = Head(
                     answer.status_code,
-                    tuple((name, value) for name, value in kept if name not in OF_CONNECTION),
+                    tuple((name, value) for name, value in pairs if name not in OF_CONNECTION),
                 )
                 yield head, answer.aiter_raw()
         except httpx2.TimeoutException as error:

@@ -16,7 +16,9 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 from tvsnap.model.errors import NotFound
 from tvsnap.plugins.server.call_routes import CallRoutes
 from tvsnap.plugins.server.content_routes import ContentRoutes
+from tvsnap.plugins.server.health_routes import HealthRoutes
 from tvsnap.plugins.server.http import REQUESTS, Endpoint, Guard, Open, Operation, error_response, json_response
+from tvsnap.plugins.server.image_routes import ImageRoutes
 from tvsnap.plugins.server.logs import RequestLog
 from tvsnap.plugins.server.openapi import document
 from tvsnap.plugins.server.page_routes import page_routes
@@ -36,14 +38,15 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
     """Returns the application; when it is shut down, it ends what clients hold, and closes the cache.
 
     Args:
-        service: what it serves; the settings say whom it lets in.
-        worker: which of several processes it is; None where there is one.
+        service: the service that it offers; its settings say whom it lets in.
+        worker: which of several processes it is; None if there is one.
     """
     settings = service.settings
     terminals = TerminalRoutes(service)
     rooms = (
         *(RolloutRoutes(service), SandboxRoutes(service), ContentRoutes(service)),
-        *(ReportRoutes(service), CallRoutes(service), UpkeepRoutes(service), terminals),
+        *(ReportRoutes(service), CallRoutes(service), ImageRoutes(service), HealthRoutes(service)),
+        *(UpkeepRoutes(service), terminals),
     )
     operations = [operation for room in rooms for operation in room.operations]
     foreign = TVCacheRoutes(service, worker).operations if settings.tvcache else []
@@ -92,8 +95,8 @@ class Routes(Router):
         """
         Args:
             routes: in the order in which they are looked at.
-            default: answers where none of them fits.
-            lifespan: what is done at the beginning and at the end.
+            default: answers if none of them fits.
+            lifespan: runs at the beginning and at the end.
         """
         super().__init__(routes, default=default, lifespan=lifespan)
         plain = (route for route in routes if isinstance(route, Route) and isinstance(route.endpoint, Endpoint))
@@ -101,12 +104,12 @@ class Routes(Router):
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
-        found = self._at.get(scope["path"]) if scope["type"] == "http" else None
-        if found is None:
+        route = self._at.get(scope["path"]) if scope["type"] == "http" else None
+        if route is None:
             await super().app(scope, receive, send)
         else:
             scope["path_params"] = {}
-            await found(scope, receive, send)
+            await route(scope, receive, send)
 
 
 async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:

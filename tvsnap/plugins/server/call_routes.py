@@ -24,7 +24,7 @@ MOST_FOUND = 100_000
 
 
 class CallRoutes:
-    """What tells recorded calls, however many there are."""
+    """Operations that list recorded calls, however many there are."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -35,7 +35,7 @@ class CallRoutes:
         """All of them."""
         after = {"after": "only calls with a larger id"}
         of = {"task": "only of this task, with those that lead to them", "root": "only below this root"}
-        asked = {"task": "only of this task", "tool": "only of this tool", "text": "only with this, in any case"}
+        filters = {"task": "only of this task", "tool": "only of this tool", "text": "only with this, in any case"}
         return [
             Operation(
                 *("GET", "/v1/outline", "outline", "Lists calls without their texts.", self.outline),
@@ -44,7 +44,7 @@ class CallRoutes:
             ),
             Operation(
                 *("GET", "/v1/search", "search", "Tells which calls fit.", self.search, None, bodies.SearchAnswer),
-                {**after, **asked, "limit": f"at most so many; {MOST_FOUND} is the most, and the default"},
+                {**after, **filters, "limit": f"at most so many; {MOST_FOUND} is the most, and the default"},
             ),
             Operation(
                 *("GET", "/v1/calls", "listCalls", "Lists calls without their outputs.", self.listed),
@@ -69,15 +69,15 @@ class CallRoutes:
     async def search(self, request: Request) -> Response:
         """Tells the ids of calls that fit, a part at a time."""
         query, prefix = request.query_params, _salt_prefix(request)
-        asked = {name: query.get(name) for name in ("task", "tool", "text")}
+        filters = {name: query.get(name) for name in ("task", "tool", "text")}
         after = number_of(request, "after") or 0
         limit = min(number_of(request, "limit") or MOST_FOUND, MOST_FOUND)
 
         def read() -> bytes:
-            ids = sorted(self._graph.matching(**asked, salt_prefix=prefix))
+            ids = sorted(self._graph.matching(**filters, salt_prefix=prefix))
             first = bisect_right(ids, after)
-            told = ids[first : first + limit]
-            return encode(bodies.SearchAnswer(told, told[-1] if first + len(told) < len(ids) else None))
+            page = ids[first : first + limit]
+            return encode(bodies.SearchAnswer(page, page[-1] if first + len(page) < len(ids) else None))
 
         return json_response(await self._service.in_thread(read))
 

@@ -23,7 +23,7 @@ _AT_ONCE = 1 << 20
 
 
 class ContentRoutes:
-    """What is done with contents."""
+    """Operations on contents."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

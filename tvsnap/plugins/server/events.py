@@ -1,4 +1,4 @@
-"""What happens at a server, told to who listens: server-sent events."""
+"""Events of a server, sent to clients that listen: server-sent events."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Events:
 
     @property
     def heard(self) -> bool:
-        """Whether anybody listens; where nobody does, nothing need be told."""
+        """Whether anybody listens; if nobody does, nothing need be told."""
         return bool(self._listeners)
 
     def tell(self, name: str, data: Any, tenant: Tenant | None = None) -> None:
         """Tells an event to those who may see it.
 
         Args:
-            name: of the event.
-            data: what `encode` takes.
+            name: the event's name.
+            data: data that `encode` takes.
             tenant: whose it is; None if it is no tenant's, which those see who may see all.
         """
         if self._listeners:
@@ -49,7 +49,7 @@ class Events:
         """Yields events, until the server is stopped.
 
         Args:
-            tenant: who listens; None for who may see all.
+            tenant: the tenant that listens; None for one who may see all.
         """
         listener = _Listener(tenant)
         self._listeners.add(listener)
@@ -77,7 +77,7 @@ class _Listener:
         self._there = asyncio.Event()
 
     def add(self, event: bytes) -> None:
-        """Has an event wait, or counts it where too many do."""
+        """Has an event wait, or counts it if too many do."""
         if len(self._waiting) < MOST_WAITING and not self._dropped:
             self._waiting.append(event)
         else:  # in one gap, which is told once those before it were taken
@@ -106,7 +106,7 @@ def event_bytes(name: str, data: Any) -> bytes:
     """Returns a server-sent event.
 
     Args:
-        name: of the event.
-        data: what `encode` takes.
+        name: the event's name.
+        data: data that `encode` takes.
     """
     return b"event: " + name.encode() + b"\ndata: " + encode(data) + b"\n\n"

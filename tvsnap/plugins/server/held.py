@@ -1,4 +1,4 @@
-"""What clients hold open: rollouts and sandboxes, with their time to live."""
+"""Rollouts and sandboxes that clients hold open, with their time to live."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tvsnap.plugins.server.tenants import Tenant, check_possible
 from tvsnap.wire.errors import Busy
 
 ANSWERS_KEPT = 16
-"""Of one rollout or sandbox, for a client that does not say which answers have come."""
+"""Answers of one rollout or sandbox that are kept for a client that does not say which have come."""
 _MOMENT = 0.001
 
 logger = logging.getLogger("tvsnap.server")
@@ -34,8 +34,8 @@ class Held:
 
     Attributes:
         id: its name in paths.
-        answers: of the requests that were made of it.
-        running: how many requests are being made of it.
+        answers: answers of its requests.
+        running: the number of requests that are being made of it.
         used: when the last one began or ended, by time.monotonic().
         tenant: whose it is; None if it is no tenant's.
     """
@@ -105,7 +105,7 @@ class HeldRollout(Held):
         rollout: the rollout.
         given: its sandbox, if the client has asked for it.
         leave: ends what belongs to it.
-        outcome: the error that ends it, in words; None where none does.
+        outcome: the error that ends it, in words; None if none does.
     """
 
     rollout: AsyncRollout
@@ -166,16 +166,16 @@ H = TypeVar("H", bound=Held)
 
 
 class Table(Generic[H]):
-    """What clients hold of one kind, by id. It is used on one event loop."""
+    """Rollouts, or sandboxes, that clients hold, by id. It is used on one event loop."""
 
     def __init__(self, what: str, most: int, ttl: float, metrics: Metrics, prefix: str = "") -> None:
         """
         Args:
             what: `rollout` or `sandbox`, for messages.
-            most: how many there may be.
+            most: the number that there may be.
             ttl: seconds without a request after which one is ended.
             metrics: count what is ended.
-            prefix: what the ids begin with.
+            prefix: the beginning of the ids.
         """
         self._what = what
         self._most = most
@@ -202,7 +202,7 @@ class Table(Generic[H]):
         if most is not None:
             check_possible(count, self._what, most, "token file")
         check_possible(count, self._what, self._most, "serve --help")
-        theirs = sum(held.tenant is tenant for held in self._held.values()) if tenant and most is not None else 0
+        theirs = sum(entry.tenant is tenant for entry in self._held.values()) if tenant and most is not None else 0
         if most is not None and theirs + count > most:
             raise Busy(f"you have {theirs} open {self._what}s, and may have {most} (token file): close some")
         if len(self) + count > self._most:
@@ -216,14 +216,14 @@ class Table(Generic[H]):
         finally:
             self._coming -= count
 
-    def __contains__(self, held: Held | None) -> bool:
-        return held is not None and self._held.get(held.id) is held
+    def __contains__(self, entry: Held | None) -> bool:
+        return entry is not None and self._held.get(entry.id) is entry
 
-    def add(self, held: H) -> H:
+    def add(self, entry: H) -> H:
         """Adds one; returns it, with the id by which it is found."""
-        held.id = self._prefix + held.id
-        self._held[held.id] = held
-        return held
+        entry.id = self._prefix + entry.id
+        self._held[entry.id] = entry
+        return entry
 
     def find(self, id: str, tenant: Tenant | None = None) -> H:
         """Returns one that a tenant may use; None stands for who may use all.
@@ -231,29 +231,29 @@ class Table(Generic[H]):
         Raises:
             NotFound: there is none of this id.
         """
-        held = self._held.get(id)
-        if held is None or not held.is_for(tenant):
+        entry = self._held.get(id)
+        if entry is None or not entry.is_for(tenant):
             raise NotFound(
                 f'no {self._what} "{id}" is open: closed, or ended after {self._ttl:g} s without request (--ttl), or '
                 "the server was started again; open a new one"
             )
-        return held
+        return entry
 
     async def end(self, id: str) -> None:
         """Ends one, if it is there."""
-        held = self._held.pop(id, None)
-        if held is not None:
-            await held.end()
+        entry = self._held.pop(id, None)
+        if entry is not None:
+            await entry.end()
 
     async def end_idle(self) -> None:
         """Ends those of which nothing was asked for longer than their time to live."""
         now = time.monotonic()
-        for held in self:
-            if not held.running and now - held.used > self._ttl:
-                logger.info("ending %s %s: no request for %g s", self._what, held.id, self._ttl)
+        for entry in self:
+            if not entry.running and now - entry.used > self._ttl:
+                logger.info("ending %s %s: no request for %g s", self._what, entry.id, self._ttl)
                 self._metrics.ended(self._what)
-                held.expire(self._ttl)
+                entry.expire(self._ttl)
                 try:
-                    await self.end(held.id)
+                    await self.end(entry.id)
                 except Exception:
-                    logger.exception("%s %s could not be ended", self._what, held.id)
+                    logger.exception("%s %s could not be ended", self._what, entry.id)

@@ -44,9 +44,9 @@ async def serve(
 
     Args:
         cache: the cache.
-        settings: whom to let in, what clients may hold.
-        sockets: where it listens.
-        worker: which of several processes it is; None where there is one.
+        settings: the server's settings.
+        sockets: sockets at which it listens.
+        worker: which of several processes it is; None if there is one.
         ready: is called once the cache can be used.
     """
     connections: Collection[object] = ()

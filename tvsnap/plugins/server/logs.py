@@ -26,15 +26,15 @@ class Line(Struct, omit_defaults=True, kw_only=True):
 
     Attributes:
         time: when the request was answered, or the message was given.
-        level: of the message; `info` for requests.
-        logger: what gave the message.
+        level: the message's level; `info` for requests.
+        logger: the name of the message's logger.
         message: its words; `request` for requests.
-        exception: where the message tells of one, with the way to it.
-        method: of the request.
-        route: its path, with the names of parameters in braces; None where there is nothing at its path.
-        status: of the answer; None where none was begun.
+        exception: the error that the message tells of, with its traceback.
+        method: the request's method.
+        route: its path, with the names of parameters in braces; None if there is nothing at its path.
+        status: the answer's status; None if none was begun.
         seconds: from the request's head to the end of the answer.
-        tenant: who asks; None where it is no tenant.
+        tenant: the tenant that asks; None if it is no tenant.
         rollout: the id of the rollout that it concerns.
         sandbox: the id of the sandbox that it concerns.
         source: what answered the call: `hit`, `coalesced` or `executed`; None for other requests, and for a call that
@@ -62,7 +62,7 @@ class RequestLog:
     def __init__(self, app: ASGIApp) -> None:
         """
         Args:
-            app: what is behind it.
+            app: the application behind it.
         """
         self._app = app
 

@@ -36,16 +36,16 @@ _USED = {
 
 
 class Metrics:
-    """What a server counts. It is used on one event loop, and read by any thread."""
+    """The counts of a server. It is used on one event loop, and read by any thread."""
 
-    def __init__(self, stats: Callable[[], Stats], held: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, stats: Callable[[], Stats], counts: Callable[[], Mapping[str, int]]) -> None:
         """
         Args:
-            stats: what the cache has counted.
-            held: how many rollouts and sandboxes clients hold, by these words.
+            stats: returns the cache's counts.
+            counts: returns the numbers of rollouts and sandboxes that clients hold, by these words.
         """
         self._registry = CollectorRegistry()
-        self._registry.register(_OfCache(stats, held))
+        self._registry.register(_OfCache(stats, counts))
         calls = Histogram(
             "tvsnap_call_seconds",
             "How long calls took at the server, by what answered them.",
@@ -68,8 +68,8 @@ class Metrics:
         """Counts a call.
 
         Args:
-            source: what answered it.
-            seconds: how long it took.
+            source: the source of its answer.
+            seconds: seconds that it took.
         """
         self._calls[source].observe(seconds)
 
@@ -87,9 +87,9 @@ class Metrics:
 
 
 class _OfCache(Collector):
-    def __init__(self, stats: Callable[[], Stats], held: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, stats: Callable[[], Stats], counts: Callable[[], Mapping[str, int]]) -> None:
         self._stats = stats
-        self._held = held
+        self._counts = counts
 
     def describe(self) -> list[Metric]:
         return []
@@ -103,10 +103,10 @@ class _OfCache(Collector):
         for name, (metric, words) in _USED.items():
             if name in stats.budget:
                 yield GaugeMetricFamily(metric, words, value=stats.budget[name][0])
-        held = GaugeMetricFamily("tvsnap_held", "What clients hold open.", labels=["what"])
-        for what, count in self._held().items():
-            held.add_metric([what], count)
-        yield held
+        gauge = GaugeMetricFamily("tvsnap_held", "What clients hold open.", labels=["what"])
+        for what, count in self._counts().items():
+            gauge.add_metric([what], count)
+        yield gauge
         yield GaugeMetricFamily(
             "tvsnap_trouble", "1 while no snapshots are taken.", value=float(stats.trouble is not None)
         )

@@ -98,7 +98,7 @@ class Once(Generic[T]):
             key: the key that the client chose, or will choose.
 
         Returns:
-            Whether it is refused; False where it has been begun.
+            Whether it is refused; False if it has been begun.
         """
         if key not in self._requests:
             self._refused[key[: LONGEST_KEY + 1]] = None  # a longer one is refused anyway
@@ -112,7 +112,7 @@ class Once(Generic[T]):
         Once begun, it is done to its end, also if nobody waits for it any more.
 
         Args:
-            key: the key that the client chose; None where it chose none.
+            key: the key that the client chose; None if it chose none.
             request: a hash of the request.
             work: does it.
 
@@ -120,13 +120,13 @@ class Once(Generic[T]):
             KeyReused: see `seen`.
             Exception: what the work raises, each time.
         """
-        begun = None if key is None else self.seen(key, request)
-        if begun is None:
-            begun = asyncio.ensure_future(work())
-            begun.add_done_callback(_look_at)
+        future = None if key is None else self.seen(key, request)
+        if future is None:
+            future = asyncio.ensure_future(work())
+            future.add_done_callback(_look_at)
             if key is not None:
-                self.note(key, request, begun)
-        return await asyncio.shield(begun)
+                self.note(key, request, future)
+        return await asyncio.shield(future)
 
 
 def _look_at(answer: asyncio.Future[T]) -> None:

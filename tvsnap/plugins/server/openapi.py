@@ -19,7 +19,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     """Returns the OpenAPI 3.1 document of a server.
 
     Args:
-        operations: what the server does.
+        operations: the server's operations.
     """
     kinds: dict[str, Any] = {ErrorAnswer.__name__: ErrorAnswer}
     for operation in operations:

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from tvsnap.plugins.server.http import PAGE
 
 FILES = Path(__file__).with_name("page")
-"""What `make page` builds."""
+"""The files that `make page` builds."""
 KINDS = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 POLICY = "; ".join(
     (
@@ -29,7 +29,7 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""What the page may do: ask the server that it came from, and nothing else. No script or style of its markup counts,
+"""The page's rights: to ask the server that it came from, and nothing else. No script or style of its markup counts,
 and no text can become markup."""
 HEADERS = {
     "content-security-policy": POLICY,

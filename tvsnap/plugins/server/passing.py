@@ -53,9 +53,10 @@ class Passing:
         Args:
             app: answers what is this worker's.
             worker: this one.
-            of_first: the paths of what the first worker answers, as it keeps in memory what that is about.
+            of_first: the paths of requests that the first worker answers, because it alone has their subject in memory.
             by_all: those of them that each answers, unless it has to ask the first one.
-            stopping: returns whether the server is about to stop: then nothing is passed on, as others may have ended.
+            stopping: returns whether the server is about to stop: then nothing is passed on, because others may
+                have ended.
         """
         self._app = app
         self._worker = worker
@@ -73,16 +74,16 @@ class Passing:
             await self._app(scope, receive, send)
             return
         inside = any(name == SECRET_HEADER for name, _ in scope["headers"])  # the guard has looked at its value
-        held = _HELD.match(scope["path"])
+        match = _HELD.match(scope["path"])
         if inside and scope["path"] in _GATHERED:
             scope["unlogged"] = True  # who gathers the answers writes the line
         gathered = scope["method"] == "GET" and not inside and not self._stopping()
         merge = _GATHERED.get(scope["path"]) if gathered else None
-        if held is not None:
-            number, generation = int(held[2]), int(held[3])
+        if match is not None:
+            number, generation = int(match[2]), int(match[3])
             if number == self._worker.number:
                 if generation != self._worker.generation:
-                    await error_response(_died(held[1]))(scope, receive, send)
+                    await error_response(_died(match[1]))(scope, receive, send)
                     return
             elif number < len(self._worker.names) and not inside:
                 await self._pass(
@@ -90,7 +91,7 @@ class Passing:
                     scope,
                     receive,
                     send,
-                    _died(held[1]),
+                    _died(match[1]),
                 )
                 return
         elif scope["path"] in self._of_first and self._worker.number != 0 and not inside:
@@ -121,22 +122,22 @@ class Passing:
 
     async def _answer_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Joins a WebSocket here, or with the worker that has what it is about."""
-        held = _HELD.match(scope["path"])
+        match = _HELD.match(scope["path"])
         inside = any(name == SECRET_HEADER for name, _ in scope["headers"])
-        number = self._worker.number if held is None else int(held[2])
-        if held is None or inside or number >= len(self._worker.names):
+        number = self._worker.number if match is None else int(match[2])
+        if match is None or inside or number >= len(self._worker.names):
             await self._app(scope, receive, send)
         elif number != self._worker.number:
-            await self._pass_websocket(number, scope, receive, send, _died(held[1]))
-        elif int(held[3]) != self._worker.generation:
-            await error_response(_died(held[1]))(scope, receive, send)
+            await self._pass_websocket(number, scope, receive, send, _died(match[1]))
+        elif int(match[3]) != self._worker.generation:
+            await error_response(_died(match[1]))(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
     async def _pass_websocket(
         self, number: int, scope: Scope, receive: Receive, send: Send, broken: WorkerDied
     ) -> None:
-        """Has another worker join a WebSocket; `broken` is the answer where that worker has died."""
+        """Has another worker join a WebSocket; `broken` is the answer if that worker has died."""
         if self._stopping():
             await error_response(end_of_server(held=True))(scope, receive, send)
             return
@@ -175,8 +176,8 @@ class Passing:
         return self._worker.number if key is None else zlib.crc32(key) % len(self._worker.names)
 
     async def _pass(self, number: int, scope: Scope, receive: Receive, send: Send, broken: Exception) -> None:
-        """Has another worker answer; `broken` is the answer where that worker dies meanwhile."""
-        begun = False
+        """Has another worker answer; `broken` is the answer if that worker dies meanwhile."""
+        has_head = False
         stopped = end_of_server(held=isinstance(broken, WorkerDied))
         if self._stopping():
             await error_response(stopped)(scope, receive, send)
@@ -192,18 +193,18 @@ class Passing:
                 lines = [line.partition(b":") for line in raw.split(b"\r\n")[1:] if line]
                 headers = [(name.lower(), value.strip()) for name, _, value in lines]
                 headers = [(name, value) for name, value in headers if name not in _OF_CONNECTION]
-                begun = scope["unlogged"] = True  # who answers writes the line
+                has_head = scope["unlogged"] = True  # who answers writes the line
                 await send({"type": "http.response.start", "status": head.status, "headers": headers})
                 if scope["method"] != "HEAD":
                     async for piece in connection.pieces(head):
                         await send({"type": "http.response.body", "body": piece, "more_body": True})
                 await send({"type": "http.response.body", "body": b""})
         except (OSError, asyncio.IncompleteReadError):
-            if begun:
+            if has_head:
                 raise  # an answer that breaks off is no answer
             await error_response(stopped if self._stopping() else broken)(scope, receive, send)
         except asyncio.CancelledError:  # only a server that is stopped does that
-            if begun:
+            if has_head:
                 raise
             await error_response(stopped)(scope, receive, send)
 

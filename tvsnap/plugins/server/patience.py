@@ -18,7 +18,7 @@ _TOO_SLOW, _TOO_LONG = b"408 Request Timeout", b"431 Request Header Fields Too L
 
 
 class Patient(HttpToolsProtocol):
-    """One connection. Where there are too many, the one is closed that has been without a request for longest.
+    """One connection. If there are too many, the one is closed that has been without a request for longest.
 
     Attributes:
         idle_since: when it began to be without a request, by time.monotonic(); None while one is being answered.
@@ -28,8 +28,8 @@ class Patient(HttpToolsProtocol):
         """
         Args:
             settings: say how many connections there may be, and how long a client has.
-            args: what uvicorn gives.
-            named: what uvicorn gives.
+            args: positional arguments of uvicorn.
+            named: named arguments of uvicorn.
         """
         super().__init__(*args, **named)
         self._most = settings.max_connections
@@ -142,14 +142,14 @@ class Patient(HttpToolsProtocol):
 
 
 class PatientSocket(WSProtocol):
-    """One WebSocket, which is closed where its client takes nothing of what it is sent."""
+    """One WebSocket, which is closed if its client takes nothing of what it is sent."""
 
     def __init__(self, *args: Any, settings: ServerSettings, **named: Any) -> None:
         """
         Args:
             settings: say how long a client has.
-            args: what uvicorn gives.
-            named: what uvicorn gives.
+            args: positional arguments of uvicorn.
+            named: named arguments of uvicorn.
         """
         super().__init__(*args, **named)
         self._patience = settings.patience

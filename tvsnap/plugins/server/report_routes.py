@@ -1,93 +1,82 @@
-"""Operations that tell: the tree, states, differences, figures, images, health."""
+"""Operations that read the graph: the tree, states, differences, rollouts, and figures of them."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from tvsnap.environments.files import UnknownContent
 from tvsnap.graph import RolloutRecord, RootInfo
-from tvsnap.host.trees import extract
-from tvsnap.images import BuildProgress, Image
-from tvsnap.images.descriptions.detect import DESCRIPTIONS
-from tvsnap.images.descriptions.spec import name_from
 from tvsnap.model.arguments import check_reward
 from tvsnap.model.errors import UsageError
-from tvsnap.model.operations.caches import Expect
 from tvsnap.model.operations.rollouts import Record
 from tvsnap.plugins.server import bodies
-from tvsnap.plugins.server.bodies import Reader, decode, encode
-from tvsnap.plugins.server.events import event_bytes
-from tvsnap.plugins.server.http import Operation, end_of_server, flag_of, json_response, number_of, read_body
-from tvsnap.plugins.server.metrics import MEDIA_TYPE
+from tvsnap.plugins.server.bodies import Reader, encode
+from tvsnap.plugins.server.http import Operation, flag_of, json_response, number_of
 from tvsnap.plugins.server.sandbox_routes import TAR, archived
 from tvsnap.plugins.server.service import Service
-from tvsnap.plugins.server.tenants import Tenant, own_salt, tenant_of
+from tvsnap.plugins.server.tenants import Tenant, tenant_of
 from tvsnap.upkeep.diff import compare_states
-from tvsnap.upkeep.figures import figures
-from tvsnap.wire.errors import error_data
 from tvsnap.wire.values import to_data
 
-_BUILD = bodies.decoder(bodies.BuildImage)
-_EXPECT = Reader(Expect)
 _REWARD = Reader(Record)
-EVENTS = "text/event-stream"
-SAMPLES = 1000
-"""Of each kind of latency, the latest are told."""
-
 LATEST = 50
-"""Of so many rollouts a timeline tells where no number is given."""
+"""Rollouts of a timeline, if the request has no number."""
+TASK = {"task": "only of this task"}
+SELECTION = {
+    **TASK,
+    "label": "only of this label",
+    "image": "only of this image",
+    "since": "only those that began then or later, seconds since the epoch",
+    "failed": "true for those that an error ended, whose process died, or whose reward is 0 or less",
+    "limit": "only the latest so many",
+    "id": "only this one",
+}
+"""Parameters that select rollouts."""
 
 
 class ReportRoutes:
-    """What tells about the data directory and the server."""
+    """Operations that read the graph, and one that records a reward."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._graph = service.cache.cache.graph
-        self._contents = service.contents
-        self._building: set[asyncio.Future[Image]] = set()
 
     @property
     def operations(self) -> list[Operation]:
         """All of them."""
-        state, task = "/v1/states/{state}", {"task": "only of this task"}
-        tree = {"root": "only below this root", **task, "image": "only of this image", "depth": "only so many steps"}
-        patch = {"patch": "true for the lines of text files"}
-        chosen = {
-            **task,
-            "label": "only of this label",
-            "image": "only of this image",
-            "since": "only those that began then or later, seconds since the epoch",
-            "failed": "true for those that an error ended, whose process died, or whose reward is 0 or less",
-            "limit": "only the latest so many",
-            "id": "only this one",
-        }
+        return [*self._of_states(), *self._of_rollouts(), *self._of_figures()]
+
+    def _of_states(self) -> list[Operation]:
+        state = "/v1/states/{state}"
+        tree = {"root": "only below this root", **TASK, "image": "only of this image", "depth": "only so many steps"}
         return [
             Operation("GET", "/v1/tree", "tree", "Lists the states, with calls and snapshots.", self.tree, query=tree),
             Operation("GET", state, "showState", "Tells of a state: how it came about, calls, snapshots.", self.show),
             Operation(
-                *("GET", f"{state}/diff/{{other}}", "diff", "Tells how two states differ.", self.diff), query=patch
+                *("GET", f"{state}/diff/{{other}}", "diff", "Tells how two states differ.", self.diff),
+                query={"patch": "true for the lines of text files"},
             ),
             Operation("GET", "/v1/roots", "roots", "Lists the roots.", self.roots),
             Operation("GET", "/v1/tasks", "tasks", "Lists the tasks.", self.tasks),
-            Operation("GET", "/v1/history", "history", "Lists the rollouts there ever were.", self.history, query=task),
+            Operation(
+                *("GET", f"{state}/archive", "exportState", "Returns the files of a state as tar.", self.archive, None),
+                TAR,
+            ),
+        ]
+
+    def _of_rollouts(self) -> list[Operation]:
+        return [
+            Operation("GET", "/v1/history", "history", "Lists the rollouts there ever were.", self.history, query=TASK),
             Operation(
                 *("GET", "/v1/timeline", "timeline", "Tells when the latest rollouts made their calls.", self.timeline),
                 *(None, bodies.TimelineAnswer),
-                {**task, "limit": f"of the latest so many rollouts; {LATEST} where it is not given"},
+                {**TASK, "limit": f"of the latest so many rollouts; {LATEST} if it is not given"},
             ),
             Operation(
                 *("GET", "/v1/transcripts", "summaries", "Lists rollouts, newest first, with figures.", self.summaries),
-                query=chosen,
+                query=SELECTION,
             ),
             Operation(
                 *("GET", "/v1/transcripts/{name}", "transcript", "Tells a rollout's calls.", self.transcript),
@@ -97,6 +86,10 @@ class ReportRoutes:
                 *("POST", "/v1/transcripts/{name}/reward", "recordReward", "Records a reward.", self.reward),
                 *(_REWARD.body, bodies.Answered),
             ),
+        ]
+
+    def _of_figures(self) -> list[Operation]:
+        return [
             Operation(
                 *(
                     "GET",
@@ -105,7 +98,7 @@ class ReportRoutes:
                     "Tells what rollouts came to, by epoch, task or label.",
                     self.tallies,
                 ),
-                query={"by": "epoch, task or label", **task, "label": "only of this label"},
+                query={"by": "epoch, task or label", **TASK, "label": "only of this label"},
                 of_all=True,
             ),
             Operation(
@@ -115,36 +108,6 @@ class ReportRoutes:
                     "epoch": "only rollouts of this epoch",
                     "rollouts": "only these, by their ids, between commas",
                 },
-                of_all=True,
-            ),
-            Operation("GET", "/v1/stats", "stats", "Tells what was done and what is used.", self.stats, of_all=True),
-            Operation("GET", "/v1/images", "listImages", "Lists the images.", self.images),
-            Operation(
-                *("POST", "/v1/images", "buildImage", "Builds an image, and tells how it goes.", self.build),
-                *(bodies.BuildImage, EVENTS),
-                of_all=True,
-            ),
-            Operation("GET", "/v1/images/{name}", "showImage", "Tells of an image.", self.image),
-            Operation(
-                "GET", "/v1/images/{name}/limits", "imageLimits", "Tells what its sandboxes may use.", self.limits
-            ),
-            Operation(
-                *("POST", "/v1/images/{name}/warm", "warm", "Keeps an image's root by a snapshot.", self.warm),
-                of_all=True,
-            ),
-            Operation(
-                *("POST", "/v1/images/{name}/expect", "expect", "Announces rollouts of an image.", self.expect),
-                _EXPECT.body,
-            ),
-            Operation(
-                *("GET", f"{state}/archive", "exportState", "Returns the files of a state as tar.", self.archive, None),
-                TAR,
-            ),
-            Operation("GET", "/v1/events", "events", "Tells what happens.", self.events, None, EVENTS),
-            Operation("GET", "/healthz", "health", "Tells that the server runs.", self.health),
-            Operation("GET", "/readyz", "ready", "Tells whether the server takes requests.", self.ready),
-            Operation(
-                *("GET", "/metrics", "metrics", "Returns figures for Prometheus.", self.metrics, None, "text/plain"),
                 of_all=True,
             ),
         ]
@@ -179,14 +142,14 @@ class ReportRoutes:
         name = await self._service.owned(request)
 
         def read() -> bytes:
-            found = self._graph.resolve(name)
+            info = self._graph.resolve(name)
             parts = {
-                "state": found,
-                "root": self._graph.root_of(found.hash),
-                "lineage": self._graph.lineage(found.hash),
-                "calls": self._graph.out_edges(found.hash),
-                "snapshots": self._graph.snapshots_of(found.hash),
-                "refusal": self._service.cache.refusal(found.hash),
+                "state": info,
+                "root": self._graph.root_of(info.hash),
+                "lineage": self._graph.lineage(info.hash),
+                "calls": self._graph.out_edges(info.hash),
+                "snapshots": self._graph.snapshots_of(info.hash),
+                "refusal": self._service.cache.refusal(info.hash),
             }
             return encode(to_data(parts))
 
@@ -226,8 +189,8 @@ class ReportRoutes:
         limit = number_of(request, "limit")
 
         def read() -> bytes:
-            known = sorted(self._rollouts(tenant, task), key=lambda one: one.started, reverse=True)
-            return encode(bodies.TimelineAnswer([self._in_time(one) for one in known[: limit or LATEST]]))
+            rollouts = sorted(self._rollouts(tenant, task), key=lambda one: one.started, reverse=True)
+            return encode(bodies.TimelineAnswer([self._in_time(one) for one in rollouts[: limit or LATEST]]))
 
         return json_response(await self._service.in_thread(read))
 
@@ -256,10 +219,10 @@ class ReportRoutes:
 
         def read() -> bytes:
             most = limit if tenant is None else None
-            found = self._graph.summaries(**chosen, since=since, failed=failed, limit=most)
+            summaries = self._graph.summaries(**chosen, since=since, failed=failed, limit=most)
             if tenant is not None:
-                found = [one for one in found if tenant.owns(one.salt)][:limit]
-            return encode({"rollouts": to_data(found)})
+                summaries = [one for one in summaries if tenant.owns(one.salt)][:limit]
+            return encode({"rollouts": to_data(summaries)})
 
         return json_response(await self._service.in_thread(read))
 
@@ -290,9 +253,9 @@ class ReportRoutes:
         alone = request.query_params.get("steps") == "false"
 
         def read() -> bytes:
-            found = self._named(name, tenant)
-            steps = [] if found is None or alone else self._graph.steps(found.id)
-            return encode({"rollout": to_data(found), "steps": to_data(steps)})
+            rollout = self._named(name, tenant)
+            steps = [] if rollout is None or alone else self._graph.steps(rollout.id)
+            return encode({"rollout": to_data(rollout), "steps": to_data(steps)})
 
         return json_response(await self._service.in_thread(read))
 
@@ -301,12 +264,12 @@ class ReportRoutes:
         name, tenant = request.path_params["name"], tenant_of(request)
 
         async def work(body: bytes) -> bytes:
-            asked = _REWARD.read(body)
+            update = _REWARD.read(body)
 
             def write() -> bytes:
-                found = self._named(name, tenant)
-                reward = check_reward(asked.reward)
-                return encode(bodies.Answered(found is not None and self._graph.record_reward(found.id, reward)))
+                rollout = self._named(name, tenant)
+                reward = check_reward(update.reward)
+                return encode(bodies.Answered(rollout is not None and self._graph.record_reward(rollout.id, reward)))
 
             return await self._service.in_thread(write)
 
@@ -318,107 +281,6 @@ class ReportRoutes:
             return self._graph.find_rollout(name)
         theirs = [one for one in self._rollouts(tenant, None) if one.id.startswith(name) or one.label == name]
         return max(theirs, key=lambda one: (one.id == name, one.label == name, one.started), default=None)
-
-    async def stats(self, request: Request) -> Response:
-        """Tells the figures of this server and of the data directory."""
-
-        def read() -> bytes:
-            stats = self._service.cache.stats()
-            latest = {kind: samples[-SAMPLES:] for kind, samples in stats.latency_s.items()}
-            figured = figures(self._service.cache.cache.home, self._graph)
-            return encode({"stats": to_data(replace(stats, latency_s=latest)), "figures": to_data(figured)})
-
-        return json_response(await self._service.in_thread(read))
-
-    async def images(self, request: Request) -> Response:
-        """Lists the images."""
-        return json_response({"images": to_data(await self._service.cache.images.list())})
-
-    async def image(self, request: Request) -> Response:
-        """Tells of one image."""
-        images = self._service.cache.images
-        image = await images.get(request.path_params["name"])
-        manifest = await self._service.in_thread(lambda: images.store.manifest(image))
-        return json_response({"image": to_data(image), "manifest": to_data(manifest)})
-
-    async def limits(self, request: Request) -> Response:
-        """Tells what sandboxes of an image may use, where a rollout asks for nothing else."""
-        image = await self._service.cache.images.get(request.path_params["name"])
-        return json_response({"limits": to_data(self._service.cache.cache.limits_for(image))})
-
-    async def warm(self, request: Request) -> Response:
-        """Starts an image once and takes a snapshot of its root, where sandboxes of it run a service."""
-        name = request.path_params["name"]
-
-        async def work(_: bytes) -> bytes:
-            with self._service.executing(None):
-                return encode({"root": await self._service.cache.warm(name)})
-
-        return json_response(await self._service.once(request, work))
-
-    async def expect(self, request: Request) -> Response:
-        """Announces rollouts, whose sandboxes are made ahead of time."""
-        body, tenant = await read_body(request, self._service.settings.max_body), tenant_of(request)
-        announced = _EXPECT.read(body, image=request.path_params["name"])
-        await self._service.cache.perform(replace(announced, salt=own_salt(announced.salt, tenant)))
-        return json_response({})
-
-    async def build(self, request: Request) -> Response:
-        """Builds an image: from a name, or from a folder that was uploaded."""
-        self._service.check_going(held=False)
-        asked = decode(_BUILD, await read_body(request, self._service.settings.max_body))
-        if (asked.source is None) == (asked.digest is None):
-            raise UsageError("give source, the name of an image that comes with tvsnap, or digest, of a folder")
-        if asked.source is not None and not asked.source.replace("-", "").replace("_", "").isalnum():
-            raise UsageError(f"source must be the name of an image that comes with tvsnap, not {asked.source!r}")
-        if asked.file not in (None, *DESCRIPTIONS):
-            raise UsageError(f"file must be one of {', '.join(DESCRIPTIONS)}, not {asked.file!r}")
-        if asked.digest is not None and not await self._service.in_thread(lambda: self._contents.has(asked.digest)):
-            raise UnknownContent(f"the content {asked.digest[:12]} is not there: upload the folder first")
-        return StreamingResponse(self._events(asked), media_type=EVENTS, headers={"cache-control": "no-cache"})
-
-    async def _events(self, asked: bodies.BuildImage) -> AsyncIterator[bytes]:
-        what = asked.name or asked.source or asked.folder
-        told = self._service.events
-        told.tell("build_started", {"image": what})
-        progress = _Progress(lambda step: told.tell("build_step", {"image": what, **step}), self._check_open)
-        building = asyncio.ensure_future(self._built(asked, progress))
-        self._building.add(building)  # it goes on where the client has gone
-        building.add_done_callback(self._building.discard)
-        building.add_done_callback(lambda _: progress.events.put_nowait(None))
-        building.add_done_callback(lambda done: told.tell("build_ended", {"image": what, **_outcome(done)}))
-        while (event := await progress.events.get()) is not None:
-            yield event
-        error = building.exception()
-        yield (
-            event_bytes("image", to_data(building.result()))
-            if error is None
-            else event_bytes("error", error_data(error))
-        )
-
-    def _check_open(self) -> None:
-        """Ends a build, in its thread, once the server ends what is under way."""
-        if self._service.closing:
-            raise end_of_server(held=False)
-
-    async def _built(self, asked: bodies.BuildImage, progress: BuildProgress) -> Image:
-        with contextlib.ExitStack() as files:
-            source: Path | str = asked.source or ""
-            if asked.digest is not None:
-                place = Path(files.enter_context(TemporaryDirectory(prefix="tvsnap-build-")))
-                folder, uploaded = place / name_from(Path("/", asked.folder)), self._contents.read(asked.digest)
-                await self._service.in_thread(lambda: extract(uploaded, folder))
-                source = folder / asked.file if asked.file else folder
-            return await self._service.cache.images.build(
-                source,
-                name=asked.name,
-                progress=progress,
-                force=asked.force,
-                keep_layers=asked.keep_layers,
-                from_dockerfile=asked.from_dockerfile,
-                docker_image=asked.docker_image,
-                task_user=asked.task_user,
-            )
 
     async def archive(self, request: Request) -> Response:
         """Returns the root filesystem of a state as a stream of tar."""
@@ -432,59 +294,3 @@ class ReportRoutes:
             await block.aclose()
             raise
         return await archived(self._service, sandbox, block)
-
-    async def events(self, request: Request) -> Response:
-        """Tells what happens from now on, as it happens, until the server is stopped."""
-        self._service.check_going(held=False)
-        told = self._service.events.listen(tenant_of(request))
-        return StreamingResponse(told, media_type=EVENTS, headers={"cache-control": "no-cache"})
-
-    async def health(self, request: Request) -> Response:
-        """Tells that the server runs, and its id, which is another one after each start."""
-        return json_response({"status": "ok", "id": self._service.id})
-
-    async def ready(self, request: Request) -> Response:
-        """Tells whether the server takes requests."""
-        if self._service.stopping:
-            return json_response({"status": "stopping"}, 503)
-        return json_response({"status": "ready", "trouble": self._service.cache.trouble})
-
-    async def metrics(self, request: Request) -> Response:
-        """Returns figures for Prometheus."""
-        text = await self._service.in_thread(self._service.metrics.text)
-        return Response(text, headers={"content-type": MEDIA_TYPE})
-
-
-class _Progress:
-    """Turns what a build tells, in its thread, into events."""
-
-    def __init__(self, step_begins: Callable[[dict[str, Any]], None], check: Callable[[], None]) -> None:
-        self._check = check
-        self._step_begins = step_begins
-        self.events: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-
-    def step(self, index: int, total: int, text: str) -> None:
-        data = {"index": index, "total": total, "text": text}
-        self._tell("step", data)
-        self._loop.call_soon_threadsafe(self._step_begins, data)
-
-    def output(self, line: str) -> None:
-        self._tell("output", {"line": line})
-
-    def note(self, text: str) -> None:
-        self._tell("note", {"text": text})
-
-    def fraction(self, done: float | None) -> None:
-        self._tell("fraction", {"done": done})
-
-    def _tell(self, name: str, data: Any) -> None:
-        self._check()
-        self._loop.call_soon_threadsafe(self.events.put_nowait, event_bytes(name, data))
-
-
-def _outcome(done: asyncio.Future[Image]) -> dict[str, Any]:
-    if done.cancelled():
-        return {"digest": None, "error": "the server is being stopped"}
-    error = done.exception()
-    return {"digest": done.result().digest if error is None else None, "error": None if error is None else str(error)}

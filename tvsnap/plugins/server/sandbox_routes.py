@@ -32,13 +32,13 @@ LOOKS = ("processes", "changes", "shell_state", "digest", "terminal")
 T = TypeVar("T")
 
 
-def sandbox_answer(held: HeldSandbox) -> SandboxAnswer:
+def sandbox_answer(handle: HeldSandbox) -> SandboxAnswer:
     """Returns what an answer tells of a sandbox."""
-    return SandboxAnswer(held.id, held.state, to_data(held.sandbox.image))
+    return SandboxAnswer(handle.id, handle.state, to_data(handle.sandbox.image))
 
 
 class SandboxRoutes:
-    """What is done with sandboxes."""
+    """Operations on sandboxes."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -88,43 +88,43 @@ class SandboxRoutes:
         state, tenant = await self._service.owned(request), tenant_of(request)
 
         async def work(body: bytes) -> bytes:
-            made = await make_sandboxes(self._service, state, decode(_MATERIALISE, body), tenant)
-            return encode(SandboxesAnswer([sandbox_answer(one) for one in made]))
+            handles = await make_sandboxes(self._service, state, decode(_MATERIALISE, body), tenant)
+            return encode(SandboxesAnswer([sandbox_answer(one) for one in handles]))
 
         return json_response(await self._service.once(request, work), 201)
 
     async def close(self, request: Request) -> Response:
         """Ends a sandbox; one that has ended already is no error."""
         id, tenant = request.path_params["id"], tenant_of(request)
-        known = any(held.id == id and held.is_for(tenant) for held in self._service.sandboxes)
-        if known:
+        is_open = any(handle.id == id and handle.is_for(tenant) for handle in self._service.sandboxes)
+        if is_open:
             await asyncio.shield(asyncio.ensure_future(self._service.sandboxes.end(id)))
-        return json_response(bodies.Answered(known))
+        return json_response(bodies.Answered(is_open))
 
     async def read(self, request: Request) -> Response:
         """Reads a file."""
-        held, path, limit = self._held(request), _path(request), number_of(request, "limit")
+        handle, path, limit = self._handle(request), _path(request), number_of(request, "limit")
         chosen: dict[str, Any] = {} if limit is None else {"limit": limit}
-        async with held.turn():
-            with held.in_use():
-                data = await held.sandbox.read_file(path, service=request.query_params.get("service"), **chosen)
+        async with handle.turn():
+            with handle.in_use():
+                data = await handle.sandbox.read_file(path, service=request.query_params.get("service"), **chosen)
         return Response(data, media_type=BINARY)
 
     async def list_folder(self, request: Request) -> Response:
         """Lists what is in one folder."""
-        held, path, limit = self._held(request), _path(request), number_of(request, "limit")
+        handle, path, limit = self._handle(request), _path(request), number_of(request, "limit")
         chosen: dict[str, Any] = {} if limit is None else {"limit": limit}
-        async with held.turn():
-            with held.in_use():
-                listing = await held.sandbox.list_folder(path, **chosen)
+        async with handle.turn():
+            with handle.in_use():
+                listing = await handle.sandbox.list_folder(path, **chosen)
         return json_response(to_data(listing))
 
     async def archive(self, request: Request) -> Response:
         """Returns the files as a stream of tar."""
-        held, block = self._held(request), contextlib.AsyncExitStack()
-        await block.enter_async_context(held.turn())
-        block.enter_context(held.in_use())
-        return await archived(self._service, held.sandbox, block)
+        handle, block = self._handle(request), contextlib.AsyncExitStack()
+        await block.enter_async_context(handle.turn())
+        block.enter_context(handle.in_use())
+        return await archived(self._service, handle.sandbox, block)
 
     async def write(self, request: Request) -> Response:
         """Writes a file."""
@@ -140,9 +140,9 @@ class SandboxRoutes:
         """Copies an uploaded content into a sandbox."""
 
         async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
-            asked = decode(_PUT, body)
-            items = self._service.contents.read(asked.digest)
-            await sandbox.put(items, asked.path, user=asked.user, owners=asked.owners, timeout=asked.timeout)
+            upload = decode(_PUT, body)
+            items = self._service.contents.read(upload.digest)
+            await sandbox.put(items, upload.path, user=upload.user, owners=upload.owners, timeout=upload.timeout)
             return {"done": True}
 
         return await self._use(request, work)
@@ -151,11 +151,11 @@ class SandboxRoutes:
         """Fetches a file or a folder."""
 
         async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
-            asked = _FETCH.read(body)
+            source = _FETCH.read(body)
             inner, contents = sandbox.sandbox, self._service.contents
 
             def fetch() -> str:
-                return contents.write(inner.read_tree(asked.path, limit=asked.limit, timeout=asked.timeout))
+                return contents.write(inner.read_tree(source.path, limit=source.limit, timeout=source.timeout))
 
             return {"result": None, "digest": await self._service.in_thread(fetch), "kind": None, "place": None}
 
@@ -175,56 +175,56 @@ class SandboxRoutes:
 
     def _look(self, what: str) -> Callable[[Request], Awaitable[Response]]:
         async def look(request: Request) -> Response:
-            held = self._held(request)
-            async with held.turn():
-                with held.in_use():
-                    seen = await getattr(held.sandbox, what)()
-            return json_response({what: to_data(seen)})
+            handle = self._handle(request)
+            async with handle.turn():
+                with handle.in_use():
+                    value = await getattr(handle.sandbox, what)()
+            return json_response({what: to_data(value)})
 
         return look
 
     async def _use(self, request: Request, work: Callable[[AsyncSandbox, bytes], Awaitable[Any]]) -> Response:
         """Does something with a sandbox, once for its key, when its turn has come."""
-        held = self._held(request)
+        handle = self._handle(request)
 
         async def do(body: bytes) -> bytes:
-            async with held.turn():
-                with held.in_use():
-                    return encode(to_data(await work(held.sandbox, body)))
+            async with handle.turn():
+                with handle.in_use():
+                    return encode(to_data(await work(handle.sandbox, body)))
 
-        return json_response(await self._service.once(request, do, held.answers))
+        return json_response(await self._service.once(request, do, handle.answers))
 
-    def _held(self, request: Request) -> HeldSandbox:
-        held = self._service.sandboxes.find(request.path_params["id"], tenant_of(request))
-        held.note_received(request.headers.get(RECEIVED_HEADER))
-        return held
+    def _handle(self, request: Request) -> HeldSandbox:
+        handle = self._service.sandboxes.find(request.path_params["id"], tenant_of(request))
+        handle.note_received(request.headers.get(RECEIVED_HEADER))
+        return handle
 
 
 async def make_sandboxes(
-    service: Service, state: str, asked: bodies.Materialise, tenant: Tenant | None
+    service: Service, state: str, body: bodies.Materialise, tenant: Tenant | None
 ) -> list[HeldSandbox]:
     """Makes sandboxes in a state, which a client holds from then on.
 
     Raises:
         Busy: as many as there may be are at work or held, or as the tenant may have.
     """
-    service.check_room(asked.n, tenant)
-    with service.sandboxes.room_for(asked.n):
-        made: list[HeldSandbox] = []
-        blocks = [service.using_sandbox(tenant) for _ in range(asked.n)]
+    service.check_room(body.n, tenant)
+    with service.sandboxes.room_for(body.n):
+        handles: list[HeldSandbox] = []
+        blocks = [service.using_sandbox(tenant) for _ in range(body.n)]
         try:
             for block in blocks:
                 sandbox = await block.enter_async_context(
-                    service.cache.materialise(state, after=asked.after, network=asked.network)
+                    service.cache.materialise(state, after=body.after, network=body.network)
                 )
-                made.append(HeldSandbox(sandbox=sandbox, state=state, leave=block.aclose, tenant=tenant))
+                handles.append(HeldSandbox(sandbox=sandbox, state=state, leave=block.aclose, tenant=tenant))
         except BaseException:
             for block in blocks:
                 await block.aclose()
             raise
-        for one in made:
+        for one in handles:
             service.sandboxes.add(one)
-    return made
+    return handles
 
 
 async def archived(service: Service, sandbox: AsyncSandbox, block: contextlib.AsyncExitStack) -> Response:

@@ -1,4 +1,4 @@
-"""What all operations of a server share: the cache, what clients hold, and who may execute something now."""
+"""The parts that all operations of a server share: the cache, what clients hold, and who may execute something now."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tvsnap.wire.errors import Busy
 
 T = TypeVar("T")
 KEYS_KNOWN = 65_536
-"""Of requests that open something; beyond that the oldest are forgotten."""
+"""Answers of requests that open something, at most; beyond that the oldest are forgotten."""
 ANSWERS_KEPT = 4096
 BETWEEN_LOOKS = 0.02
 """Seconds between looks whether a task has come from the object store."""
@@ -44,14 +44,14 @@ class Service:
 
     Attributes:
         cache: the cache.
-        settings: what the server was told.
-        contents: of uploads and of what is fetched.
+        settings: the server's settings.
+        contents: contents that clients upload and fetch.
         metrics: figures for Prometheus.
         rollouts: those that clients have open.
         sandboxes: those that clients hold.
-        shares: who uses how many sandboxes.
-        events: what happens, told to who listens.
-        stored: keeps tasks in an object store; None where there is none.
+        shares: the tenants' use of sandboxes.
+        events: events of the server, for clients that listen.
+        stored: keeps tasks in an object store; None if there is none.
         id: tells this start of the server from all others.
         stopping: whether the server is about to stop: it begins nothing any more.
         closing: whether it ends what is under way.
@@ -61,18 +61,18 @@ class Service:
         """
         Args:
             cache: the cache; closing it is the caller's.
-            settings: what the server is told.
-            prefix: what the ids of what clients hold begin with.
-            id: the server's, where it has several processes.
+            settings: the server's settings.
+            prefix: the beginning of the ids of rollouts and sandboxes.
+            id: the server's, if it has several processes.
         """
         self.id = id or secrets.token_hex(8)
         self.cache = cache
         self.settings = settings
         self.contents = Contents(cache.cache.home)
         self.metrics = Metrics(cache.stats, lambda: {"rollout": len(self.rollouts), "sandbox": len(self.sandboxes)})
-        known = (settings.ttl, self.metrics, prefix)
-        self.rollouts: Table[HeldRollout] = Table("rollout", settings.max_rollouts, *known)
-        self.sandboxes: Table[HeldSandbox] = Table("sandbox", settings.max_sandboxes, *known)
+        options = (settings.ttl, self.metrics, prefix)
+        self.rollouts: Table[HeldRollout] = Table("rollout", settings.max_rollouts, *options)
+        self.sandboxes: Table[HeldSandbox] = Table("sandbox", settings.max_sandboxes, *options)
         self.stored = None if settings.store is None else StoredTasks(cache.cache, settings.store)
         self.stopping = self.closing = False
         self.events = Events()
@@ -88,21 +88,23 @@ class Service:
         """
         self.shares.asked(tenant)
         room, in_use = self.cache.cache.budget.sandboxes, self.cache.cache.pool.in_use
-        kept = 0
+        unmovable = 0
         used = self.shares.used
         if tenant is not None and tenant.sandboxes is not None:
             check_possible(count, "sandbox", tenant.sandboxes, "token file")
         check_possible(count, "sandbox", room, "--max-sandboxes")
         if used + in_use + count > room:
-            idle = (held.rollout for held in self.rollouts if not held.running and held.given not in self.sandboxes)
-            kept = min(in_use, sum(one.is_settled and one.has_sandbox for one in idle))
-        if used + kept + count > room:
+            idle = (
+                handle.rollout for handle in self.rollouts if not handle.running and handle.given not in self.sandboxes
+            )
+            unmovable = min(in_use, sum(one.is_settled and one.has_sandbox for one in idle))
+        if used + unmovable + count > room:
             raise Busy(
                 f"all {room} sandboxes are used: {used - len(self.sandboxes)} calls are being executed, clients hold "
-                f"{len(self.sandboxes)}, and {kept} cannot be given up, as their rollouts stand at states that cannot "
-                "be kept (--max-sandboxes)"
+                f"{len(self.sandboxes)}, and {unmovable} cannot be given up, as their rollouts stand at states "
+                "that cannot be kept (--max-sandboxes)"
             )
-        self.shares.check(tenant, count, room - used - kept, room)
+        self.shares.check(tenant, count, room - used - unmovable, room)
 
     @contextlib.contextmanager
     def executing(self, tenant: Tenant | None, rollout: AsyncRollout | None = None) -> Iterator[None]:
@@ -158,7 +160,7 @@ class Service:
 
         Args:
             request: the request.
-            name: of the path's parameter.
+            name: the name of the path's parameter.
 
         Raises:
             NotFound: a tenant asks, and has no such state.
@@ -210,7 +212,7 @@ class Service:
         """
         body = await read_body(request, self.settings.max_body)
         tenant = tenant_of(request)
-        known = self._opened["" if tenant is None else tenant.name] if of is None else of
+        answers = self._opened["" if tenant is None else tenant.name] if of is None else of
         key = request.headers.get(KEY_HEADER)
 
         async def do() -> bytes:
@@ -219,10 +221,10 @@ class Service:
                 return await work(body)
             except Busy:
                 if key is not None:
-                    known.forget(key)
+                    answers.forget(key)
                 raise
 
-        return await known.do(key, request_mark(request, body), do)
+        return await answers.do(key, request_mark(request, body), do)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Returns what `work` returns, done by a thread: for what reads the graph or a disk."""
@@ -244,8 +246,8 @@ class Service:
         self.closing = True
         end_running()
         for table in (self.sandboxes, self.rollouts):
-            for held in table:
-                if not held.running:
+            for handle in table:
+                if not handle.running:
                     with contextlib.suppress(Exception):
-                        await table.end(held.id)
+                        await table.end(handle.id)
         self.contents.close()

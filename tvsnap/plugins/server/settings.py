@@ -1,4 +1,4 @@
-"""What a server is told: where it listens, whom it lets in, and what a client may hold."""
+"""The settings of a server: where it listens, whom it lets in, and what a client may hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST_WORKER_PATIENCE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How a server listens, and its limits.
+    """The addresses of a server, and its limits.
 
     Attributes:
         host: the address at which it listens for TCP; None for none.
@@ -28,22 +28,22 @@ class ServerSettings:
         socket: the path of a Unix socket at which it listens, too; None for none.
         socket_mode: the permission bits of the Unix socket, which say who may use it: no token is asked for there.
         socket_group: the group of the Unix socket, by name or number; None for that of the process.
-        tokens: those that clients may show, with the tenant that shows each, or None for who may see all; empty where
+        tokens: those that clients may show, with the tenant that shows each, or None for who may see all; empty if
             none is asked for, which only the loopback address or certificates of clients allow.
         tls_certificate: a file with the certificate that is shown at the TCP port, followed by those that lead to its
             authority's; None for no TLS. The Unix socket has none.
-        tls_key: a file with the certificate's key; None where the same file holds it.
+        tls_key: a file with the certificate's key; None if the same file holds it.
         tls_client_ca: a file with the certificates of authorities: clients must show a certificate of one of these.
-            None where none is asked for.
+            None if none is asked for.
         ttl: seconds without a request after which a rollout or a sandbox of a client is ended.
         patience: seconds that a client has for the head of a request, for its body or a MiB of that, and for taking
             something of an answer.
         max_body: bytes of a request's body at most.
         max_upload: bytes of an uploaded content at most.
-        max_connections: how many connections there may be at once.
-        max_rollouts: how many rollouts may be open at once.
-        max_sandboxes: how many sandboxes clients may hold at once beside those of rollouts.
-        max_environments: how many environments of one task TVCache's clients keep.
+        max_connections: connections at once, at most.
+        max_rollouts: open rollouts at once, at most.
+        max_sandboxes: sandboxes that clients hold at once beside those of rollouts, at most.
+        max_environments: environments of one task that TVCache's clients keep, at most.
         tvcache: whether it answers TVCache's clients, too.
         store: the address of an object store in which tasks are kept (see `StoredTasks`); None for none.
         grace: seconds that requests under way are given when the server is stopped.

@@ -36,8 +36,8 @@ class Tenant:
     Attributes:
         name: its name in the token file.
         weight: its part of sandboxes, processors and snapshots is this, divided by the weights of all tenants.
-        rollouts: how many it may have open at once; None for as many as the server takes.
-        sandboxes: how many may be at work for it or held by it at once; None for as many as there are.
+        rollouts: rollouts that it may have open at once; None for as many as the server takes.
+        sandboxes: sandboxes that may be at work for it or held by it at once; None for as many as there are.
         budget: bytes of the budget for snapshots that are its part; None for what its weight makes of it.
     """
 
@@ -49,7 +49,7 @@ class Tenant:
 
     @property
     def prefix(self) -> str:
-        """What the salts of its roots begin with."""
+        """The beginning of the salts of its roots."""
         return f"{_PREFIX}{self.name}: "
 
     def owns(self, salt: str) -> bool:
@@ -72,8 +72,8 @@ def own_salt(salt: str | None, tenant: Tenant | None) -> str | None:
     """Returns the salt of the roots of a tenant's rollouts.
 
     Args:
-        salt: what the client says.
-        tenant: who asks.
+        salt: the client's salt.
+        tenant: the tenant that asks.
 
     Raises:
         UsageError: who is no tenant gives a salt that is a tenant's.
@@ -90,7 +90,7 @@ def check_owned(graph: Graph, tenant: Tenant | None, name: str) -> str:
 
     Args:
         graph: the graph.
-        tenant: who asks.
+        tenant: the tenant that asks.
         name: a hash, or a prefix of one.
 
     Raises:
@@ -108,7 +108,10 @@ def check_owned(graph: Graph, tenant: Tenant | None, name: str) -> str:
 
 
 class Shares:
-    """Who uses how many sandboxes, and who may use a further one. It is used on one event loop."""
+    """The tenants' shares of sandboxes: how many each uses, and who may use a further one.
+
+    It is used on one event loop.
+    """
 
     def __init__(self, tenants: Iterable[Tenant]) -> None:
         self._tenants = {tenant.name: tenant for tenant in tenants}
@@ -117,7 +120,7 @@ class Shares:
 
     @property
     def used(self) -> int:
-        """How many are used by all."""
+        """The number that all use together."""
         return self._used.total()
 
     def add(self, tenant: Tenant | None, count: int) -> None:
@@ -131,13 +134,13 @@ class Shares:
     def check(self, tenant: Tenant | None, count: int, free: int, room: int) -> None:
         """Checks that a tenant may use further ones.
 
-        A tenant may use more than its share where those who have asked for something lately leave theirs.
+        A tenant may use more than its share if those who have asked for something lately leave theirs.
 
         Args:
-            tenant: who asks; None for those who are no tenant, who together have the weight 1.
-            count: how many more it wants.
-            free: how many nobody uses.
-            room: how many there are.
+            tenant: the tenant that asks; None for those who are no tenant, who together have the weight 1.
+            count: the number of further ones.
+            free: the number that nobody uses.
+            room: the number of all.
 
         Raises:
             Busy: they are kept for others, or the tenant has as many as it may have.
@@ -150,12 +153,12 @@ class Shares:
             raise Busy(f"{name} uses {used - count} sandboxes, and may use {tenant.sandboxes} (token file): close some")
         if used <= self._share(name, room):
             return
-        kept = sum(
+        reserved = sum(
             max(0, self._share(other, room) - self._used[other])
             for other, latest in self._latest.items()
             if other != name and now - latest < ACTIVE
         )
-        if count > free - kept:
+        if count > free - reserved:
             raise Busy(
                 f"{name or 'clients that are no tenant'} use {used - count} of {room} sandboxes, which is their share "
                 "or more, and others use theirs"
@@ -167,13 +170,13 @@ class Shares:
 
 
 def check_possible(count: int, what: str, most: int, where: str) -> None:
-    """Checks a number that was asked for against what there may be at most, as waiting does not help beyond.
+    """Checks a number that was asked for against what there may be at most, because waiting does not help beyond.
 
     Args:
-        count: how many were asked for.
+        count: the number that was asked for.
         what: the name of one.
-        most: how many there may be.
-        where: where that is set.
+        most: the number that there may be.
+        where: the place of the setting.
 
     Raises:
         UsageError: more were asked for.
@@ -224,7 +227,7 @@ def read_tokens(path: Path) -> Mapping[str, Tenant | None]:
     return tokens
 
 
-def _tenant(words: list[str], known: dict[str, Tenant], where: str) -> Tenant:
+def _tenant(words: list[str], tenants: dict[str, Tenant], where: str) -> Tenant:
     name, *options = words
     if not (name.replace("-", "").replace("_", "").isalnum() and name.isascii() and len(name) <= LONGEST_NAME):
         raise UsageError(
@@ -233,14 +236,14 @@ def _tenant(words: list[str], known: dict[str, Tenant], where: str) -> Tenant:
         )
     chosen: dict[str, int] = {}
     for option in options:
-        found = _OPTION.fullmatch(option)
-        if found is None:
+        match = _OPTION.fullmatch(option)
+        if match is None:
             raise UsageError(
                 f"{where}: {option!r} makes no sense; there are {', '.join(f'{one}=N' for one in NUMBERS)} and "
                 "budget=SIZE, as 500M or 2G"
             )
-        key, number, size, unit = found.groups(default="")
+        key, number, size, unit = match.groups(default="")
         chosen[key or "budget"] = int(number) if key else int(size) << _UNITS[unit]
-    if name in known and options:
+    if name in tenants and options:
         raise UsageError(f"{where}: what {name} may have is said by the first line that names it")
-    return known.setdefault(name, Tenant(name, **chosen))
+    return tenants.setdefault(name, Tenant(name, **chosen))

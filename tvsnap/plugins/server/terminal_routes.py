@@ -32,7 +32,7 @@ Join = Callable[[WebSocket], Awaitable[None]]
 
 
 class TerminalRoutes:
-    """What joins terminals."""
+    """Operations that join terminals."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -55,7 +55,7 @@ class TerminalRoutes:
 
     @property
     def sockets(self) -> dict[str, Socket]:
-        """What is done at WebSockets, by path."""
+        """The handlers of WebSockets, by path."""
         return {path: Socket(self._service, path, join) for path, (_, _, join) in self._joins.items()}
 
     async def explain(self, _: Request) -> Response:
@@ -70,31 +70,31 @@ class TerminalRoutes:
         service, tenant = self._service, tenant_of(websocket)
         state, size = await service.owned(websocket), _size_of(websocket)
         service.check_going(held=False)
-        (held,) = await make_sandboxes(service, state, bodies.Materialise(), tenant)
+        (handle,) = await make_sandboxes(service, state, bodies.Materialise(), tenant)
         try:
-            await self._join(websocket, held, size)
+            await self._join(websocket, handle, size)
         finally:
-            await asyncio.shield(asyncio.ensure_future(service.sandboxes.end(held.id)))
+            await asyncio.shield(asyncio.ensure_future(service.sandboxes.end(handle.id)))
 
     async def attach(self, websocket: WebSocket) -> None:
         """Joins the terminal of a sandbox, which goes on when the connection ends; nothing else uses it meanwhile."""
-        held = self._service.sandboxes.find(websocket.path_params["id"], tenant_of(websocket))
+        handle = self._service.sandboxes.find(websocket.path_params["id"], tenant_of(websocket))
         self._service.check_going(held=True)
-        await self._join(websocket, held, _size_of(websocket))
+        await self._join(websocket, handle, _size_of(websocket))
 
-    async def _join(self, websocket: WebSocket, held: HeldSandbox, size: tuple[int, int]) -> None:
-        async with held.turn():
-            with held.in_use():
-                attach = held.sandbox.sandbox.attach
+    async def _join(self, websocket: WebSocket, handle: HeldSandbox, size: tuple[int, int]) -> None:
+        async with handle.turn():
+            with handle.in_use():
+                attach = handle.sandbox.sandbox.attach
                 stream = await self._service.executed(partial(attach, *size))
                 with contextlib.closing(stream):
                     stream.setblocking(False)
                     await websocket.accept()
-                    await self._exchange(websocket, held, stream)
+                    await self._exchange(websocket, handle, stream)
 
-    async def _exchange(self, websocket: WebSocket, held: HeldSandbox, stream: socket.socket) -> None:
+    async def _exchange(self, websocket: WebSocket, handle: HeldSandbox, stream: socket.socket) -> None:
         """Copies in both directions until one side ends."""
-        typing = asyncio.ensure_future(self._type(websocket, held, stream))
+        typing = asyncio.ensure_future(self._type(websocket, handle, stream))
         showing = asyncio.ensure_future(_show(websocket, stream))
         try:
             await asyncio.wait({typing, showing}, return_when=asyncio.FIRST_COMPLETED)
@@ -109,10 +109,10 @@ class TerminalRoutes:
             await websocket.send_text(json.dumps({"ended": "shell"}))
             await websocket.close()
 
-    async def _type(self, websocket: WebSocket, held: HeldSandbox, stream: socket.socket) -> None:
+    async def _type(self, websocket: WebSocket, handle: HeldSandbox, stream: socket.socket) -> None:
         """Types what the client sends, and sets the size that it tells, until it leaves."""
         loop = asyncio.get_running_loop()
-        attach = held.sandbox.sandbox.attach
+        attach = handle.sandbox.sandbox.attach
         while True:
             message = await websocket.receive()
             if message["type"] == "websocket.disconnect":
@@ -128,7 +128,7 @@ class TerminalRoutes:
 
 
 class Socket:
-    """What is done at one path with a WebSocket, as an ASGI application."""
+    """The handler of a WebSocket at one path, as an ASGI application."""
 
     def __init__(self, service: Service, path: str, join: Join) -> None:
         self._service = service
@@ -176,8 +176,8 @@ async def _show(websocket: WebSocket, stream: socket.socket) -> None:
 
 
 def _size_of(connection: HTTPConnection) -> tuple[int, int]:
-    """Returns the size that the query tells; raises UsageError where it is none."""
-    found = {name: number_of(connection, name) for name in ("columns", "rows")}
-    size = {name: number for name, number in found.items() if number is not None}
+    """Returns the size that the query tells; raises UsageError if it is none."""
+    numbers = {name: number_of(connection, name) for name in ("columns", "rows")}
+    size = {name: number for name, number in numbers.items() if number is not None}
     chosen = decode(_SIZE, bodies.encode(size))
     return chosen.columns, chosen.rows

@@ -12,7 +12,7 @@ HANDSHAKE_PATIENCE = 15.0
 
 
 def server_context(settings: ServerSettings) -> ssl.SSLContext | None:
-    """Returns what TCP connections are encrypted with; None where they are not.
+    """Returns what TCP connections are encrypted with; None if they are not.
 
     Args:
         settings: name the files.

@@ -45,7 +45,7 @@ class Traces:
     def __init__(self, app: ASGIApp) -> None:
         """
         Args:
-            app: what is behind it.
+            app: the application behind it.
 
         Raises:
             ModuleNotFoundError: a package of OpenTelemetry is missing.
@@ -57,9 +57,11 @@ class Traces:
         from opentelemetry.trace import SpanKind, Status, StatusCode
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        said = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        has_name = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get(
+            "OTEL_RESOURCE_ATTRIBUTES", ""
+        )
         self._app = app
-        self._provider = TracerProvider(resource=Resource.create({} if said else {"service.name": "tvsnap"}))
+        self._provider = TracerProvider(resource=Resource.create({} if has_name else {"service.name": "tvsnap"}))
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("tvsnap")
         self._context = TraceContextTextMapPropagator()
@@ -105,8 +107,8 @@ def _attributes(scope: Scope, method: str, status: int) -> dict[str, Any]:
     """Returns what a span tells of a request: HTTP's by the names of OpenTelemetry, and tvsnap's own."""
     route, tenant = scope.get("route"), scope.get("tenant")
     id = scope.get("path_params", {}).get("id")
-    held = {"/v1/rollouts/": "tvsnap.rollout", "/v1/sandboxes/": "tvsnap.sandbox"}
-    told = {
+    names_of_ids = {"/v1/rollouts/": "tvsnap.rollout", "/v1/sandboxes/": "tvsnap.sandbox"}
+    facts = {
         "http.request.method": method,
         "http.route": route,
         "http.response.status_code": status or None,
@@ -116,5 +118,7 @@ def _attributes(scope: Scope, method: str, status: int) -> dict[str, Any]:
         "tvsnap.tool": scope.get("tool"),
         "tvsnap.state": scope.get("reached"),
     }
-    told |= {name: id for prefix, name in held.items() if id is not None and route and route.startswith(prefix)}
-    return {name: value for name, value in told.items() if value is not None}
+    facts |= {
+        name: id for prefix, name in names_of_ids.items() if id is not None and route and route.startswith(prefix)
+    }
+    return {name: value for name, value in facts.items() if value is not None}

@@ -23,7 +23,7 @@ _FORGET = bodies.decoder(bodies.Forget)
 
 
 class UpkeepRoutes:
-    """What is done with what was recorded."""
+    """Operations that keep or delete records."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -81,14 +81,14 @@ class UpkeepRoutes:
         tenant = tenant_of(request)
 
         async def work(body: bytes) -> bytes:
-            asked, cache = decode(_FORGET, body), self._cache
-            if tenant is not None and asked.state is None:
+            target, cache = decode(_FORGET, body), self._cache
+            if tenant is not None and target.state is None:
                 raise Forbidden("tenants name the state that is to be forgotten: a task or an image may be others' too")
 
             def delete() -> bytes:
-                state = asked.state if asked.state is None else check_owned(cache.graph, tenant, asked.state)
-                what = {"state": state, "task": asked.task, "image": asked.image}
-                forgotten, freed = forget(cache.home, cache.graph, cache.backend, **what, dry_run=asked.dry_run)
+                state = target.state if target.state is None else check_owned(cache.graph, tenant, target.state)
+                what = {"state": state, "task": target.task, "image": target.image}
+                forgotten, freed = forget(cache.home, cache.graph, cache.backend, **what, dry_run=target.dry_run)
                 return encode({"forgotten": to_data(forgotten), "bytes": freed})
 
             return await self._service.in_thread(delete)

@@ -1,4 +1,4 @@
-"""Several processes that serve one data directory: started, started again where one dies, and ended together."""
+"""Several processes that serve one data directory: started, started again if one dies, and ended together."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Heartbeat:
 
     @property
     def count(self) -> int:
-        """How often the worker has counted up; 0 until it does so for the first time."""
+        """The worker's count; 0 until it counts for the first time."""
         count: int = _COUNT.unpack(self._memory)[0]
         return count
 
@@ -66,9 +66,9 @@ class Worker:
 
     Attributes:
         number: which, from 0 on.
-        generation: how often it was started before.
-        names: of the Unix sockets at which the workers listen for each other, by number; they have no files.
-        secret: what workers show each other.
+        generation: the number of times that it was started before.
+        names: names of the Unix sockets at which the workers listen for each other, by number; they have no files.
+        secret: the secret that workers show each other.
         heartbeat: by which it shows that it is at work.
         places: where the first one shows the others which environments of TVCache's clients stand where; None where
             those are not answered.
@@ -88,12 +88,12 @@ class Worker:
 
     @property
     def prefix(self) -> str:
-        """What the ids of its rollouts and sandboxes begin with."""
+        """The beginning of the ids of its rollouts and sandboxes."""
         return f"w{self.number}-{self.generation}-"
 
 
 Run = Callable[[Worker, list[socket.socket], Callable[[], None]], None]
-"""What a worker does until it is stopped: given itself, where it listens, and what to call once it is ready."""
+"""The work of a worker until its end; it takes the worker, its sockets, and a function to call once it is ready."""
 
 
 def share_of(settings: ServerSettings, budget: Budget, count: int) -> tuple[ServerSettings, Budget]:
@@ -102,24 +102,24 @@ def share_of(settings: ServerSettings, budget: Budget, count: int) -> tuple[Serv
     Args:
         settings: the server's.
         budget: the server's; what snapshots take counts for the data directory as a whole in any case.
-        count: how many workers there are.
+        count: the number of workers.
     """
-    held = replace(
+    settings_of_worker = replace(
         settings,
         max_rollouts=-(-settings.max_rollouts // count),
         max_sandboxes=-(-settings.max_sandboxes // count),
     )
     memory = None if budget.memory is None else budget.memory // count
-    return held, replace(budget, sandboxes=max(1, budget.sandboxes // count), memory=memory)
+    return settings_of_worker, replace(budget, sandboxes=max(1, budget.sandboxes // count), memory=memory)
 
 
 def supervise(settings: ServerSettings, count: int, run: Run, ready: Callable[[list[str]], None]) -> None:
     """Serves by several processes until SIGTERM or SIGINT comes. It is to be called while there is one thread.
 
     Args:
-        settings: where to listen.
-        count: how many processes.
-        run: what each does.
+        settings: the server's settings.
+        count: the number of processes.
+        run: the work of each process.
         ready: is given the addresses once all processes are ready.
 
     Raises:
@@ -180,10 +180,10 @@ class _Workers:
             with contextlib.closing(pipe):
                 pipe.settimeout(max(0.1, until - time.monotonic()))
                 try:
-                    told = pipe.recv(1)
+                    answer = pipe.recv(1)
                 except TimeoutError:
-                    told = b""
-                if not told:
+                    answer = b""
+                if not answer:
                     raise InfrastructureError("a worker of the server did not start; it has said above why")
 
     def keep(self) -> None:
@@ -192,8 +192,10 @@ class _Workers:
             now = time.monotonic()
             wait = min((due for due, _ in self._due.values()), default=now + LOOK_AGAIN) - now
             # Another thread of the process may have been told of a child's end, and then nobody is told here.
-            told = signal.sigtimedwait({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}, min(max(0.0, wait), LOOK_AGAIN))
-            if told is not None and told.si_signo != signal.SIGCHLD:
+            signal_info = signal.sigtimedwait(
+                {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}, min(max(0.0, wait), LOOK_AGAIN)
+            )
+            if signal_info is not None and signal_info.si_signo != signal.SIGCHLD:
                 return
             self._reap()
             self._kill_frozen()
@@ -247,12 +249,12 @@ class _Workers:
 
     def _start(self, worker: Worker) -> socket.socket:
         """Starts a worker; returns a socket at which it tells that it is ready."""
-        ours, its = socket.socketpair()
+        ours, child_end = socket.socketpair()
         self._started[worker.number] = time.monotonic()
         parent = os.getpid()
         pid = os.fork()
         if pid:
-            its.close()
+            child_end.close()
             self._running[pid] = worker
             return ours
         status = 1
@@ -266,8 +268,8 @@ class _Workers:
 
                 def ready() -> None:
                     with contextlib.suppress(BrokenPipeError):  # of one that is started again, nobody waits for it
-                        its.send(b"1")
-                    its.close()
+                        child_end.send(b"1")
+                    child_end.close()
 
                 self._run(worker, [*self._sockets, self._between[worker.number]], ready)
                 status = 0

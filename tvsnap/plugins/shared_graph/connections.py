@@ -11,20 +11,20 @@ import psycopg
 
 T = TypeVar("T")
 ANSWER_S = 10.0
-"""Seconds for which nothing may come of an answer. The database ends a statement a second earlier, where it can."""
+"""Seconds for which nothing may come of an answer. The database ends a statement a second earlier, if it can."""
 POOL = "tvsnap"
-"""What a pool of these connections is named."""
+"""The name of a pool of these connections."""
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that is closed where the database does not answer in time, as where its processes are stopped.
+    """A connection that is closed if the database does not answer in time, as when its processes are stopped.
 
     The kernel of such a host still acknowledges what it is sent, so that nothing else ends the wait.
     """
 
-    def wait(self, gen: Generator[Any, Any, T], *given: Any, **options: Any) -> T:
+    def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **options: Any) -> T:
         """See `psycopg.Connection.wait`."""
-        result: T = super().wait(self._limited(gen), *given, **options)
+        result: T = super().wait(self._limited(gen), *arguments, **options)
         return result
 
     def _limited(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:

@@ -21,7 +21,16 @@ from tvsnap.graph.rows import EdgeRow
 from tvsnap.graph.store import Graph
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
-from tvsnap.plugins.shared_graph.postgres import RETRY_S, Change, Exchanged, Found, Held, Postgres, Refused, Unreachable
+from tvsnap.plugins.shared_graph.postgres import (
+    RETRY_S,
+    Answer,
+    Change,
+    Exchanged,
+    Held,
+    Postgres,
+    Refused,
+    Unreachable,
+)
 
 _LOG = logging.getLogger("tvsnap.graph")
 WAITING = 100_000
@@ -34,7 +43,7 @@ SELECT {", ".join(f"e.{name}" for name in EdgeRow._fields)} FROM edges e JOIN st
 WHERE e.id = ? AND e.slot IS NOT NULL AND above.private = ''
 """
 _HERE = "SELECT id, next_state FROM edges WHERE state = ? AND call_key = ? AND slot = ? AND waited = ?"
-# What this host recorded later, or retired, counts here.
+# Later records of this host, also retired ones, count here.
 _LATER = "SELECT 1 FROM edges WHERE state = ? AND call_key = ? AND created >= ? LIMIT 1"
 _MARK_NAME = "shared {}"
 """The counter with the mark up to which the changes of a database are known here."""
@@ -46,11 +55,11 @@ INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SE
 class SharedGraph(Graph):
     """A graph whose calls are exchanged with other hosts' through a PostgreSQL database.
 
-    What a rollout needs is read from this host's own file, as in every graph. Only where that has no answer, and the
+    What a rollout needs is read from this host's own file, as in every graph. Only if that has no answer, and the
     call would be executed, the database is asked: what another host recorded is taken over; what another host executes
     at present is waited for, as what another process of this host executes is. What is recorded here is written to the
     database while the rollout goes on. What becomes known of a call, as that it returns something else from time to
-    time, reaches the other hosts within moments. Where the database cannot be reached, this host goes on by itself.
+    time, reaches the other hosts within moments. If the database cannot be reached, this host goes on by itself.
     """
 
     def __init__(self, path: Path, owner: str, url: str, *, gives_timeouts: bool = False) -> None:
@@ -76,7 +85,7 @@ class SharedGraph(Graph):
         self._unwritten: list[Edge] = []  # of the block of `together`
         self._work = threading.Event()
         self._ending = False
-        self._told = 0  # how often changes from elsewhere began to be applied
+        self._changes_applied = 0  # how often changes from elsewhere began to be applied
         self._asked = self._taken = self._given = self._dropped = 0
         self._of, self._mark = self._first_mark()
         self._warned = ""
@@ -91,36 +100,36 @@ class SharedGraph(Graph):
 
     @property
     def exchanged(self) -> Exchanged:
-        """What this process has exchanged with other hosts."""
+        """Counts of calls that this process has exchanged with other hosts."""
         waiting = len(self._records)
         return Exchanged(self._asked, self._taken, self._given, waiting, self._dropped, self._postgres.lost)
 
     def claim(
-        self, state: str, call: ToolCall, timeout: float, backend: str = "", *, owner: str, **asked: Any
+        self, state: str, call: ToolCall, timeout: float, backend: str = "", *, owner: str, **options: Any
     ) -> Edge | Lease | None:
         """See `Graph.claim`; another host may have recorded the call, or execute it."""
-        ask = partial(super().claim, state, call, timeout, backend, owner=owner, **asked)
-        task = asked.get("task", "")
-        found = ask()
-        if not isinstance(found, Lease) or found.owner != owner:
-            return found
+        ask = partial(super().claim, state, call, timeout, backend, owner=owner, **options)
+        task = options.get("task", "")
+        claimed = ask()
+        if not isinstance(claimed, Lease) or claimed.owner != owner:
+            return claimed
         key = (bytes.fromhex(state), bytes.fromhex(call.key))
         self._asked += 1
         try:
-            held = self._adopt(lambda: self._postgres.claim(*key), key, task)
+            holder = self._adopt(lambda: self._postgres.claim(*key), key, task)
         except Unreachable:
-            return found
-        found = ask()
-        if not isinstance(found, Lease):
+            return claimed
+        claimed = ask()
+        if not isinstance(claimed, Lease):
             self.release(state, call.key, owner)
-            return found
-        if held is None or found.owner != owner:
-            return found
+            return claimed
+        if holder is None or claimed.owner != owner:
+            return claimed
         super().release(state, call.key, owner)
         while len(self._awaited) >= WAITING:  # whoever asked for the oldest did not come back for it
             self._awaited.pop(next(iter(self._awaited)), None)
         self._awaited[key] = task
-        session, since = held
+        session, since = holder
         return Lease(state, call.key, session, time.time() - since, elsewhere=True)
 
     def release(self, state: str, call_key: str, owner: str) -> bool:
@@ -134,16 +143,16 @@ class SharedGraph(Graph):
     def holder(self, state: str, call_key: str) -> Lease | None:
         """Returns the lease for a call in a state, of this host or another one; None if there is none.
 
-        Where another host had it, what that host recorded is in this graph by then.
+        If another host had it, what that host recorded is in this graph by then.
         """
         lease = super().holder(state, call_key)
         if lease is not None:
             return lease
         key = (bytes.fromhex(state), bytes.fromhex(call_key))
         try:
-            held = self._postgres.holder(*key)
-            if held is not None:
-                return Lease(state, call_key, held.session, time.time() - held.since, elsewhere=True)
+            holder = self._postgres.holder(*key)
+            if holder is not None:
+                return Lease(state, call_key, holder.session, time.time() - holder.since, elsewhere=True)
             task = self._awaited.pop(key, None)
             if task is not None:
                 self._adopt(lambda: self._postgres.records(*key), key, task)
@@ -152,7 +161,7 @@ class SharedGraph(Graph):
         return None
 
     def record(self, new: NewEdge) -> Edge:
-        """See `Graph.record`; where it is shared, other hosts are told of it."""
+        """See `Graph.record`; if it is shared, other hosts are told of it."""
         edge = super().record(new)
         if new.shared:
             self._tell(edge)
@@ -182,22 +191,24 @@ class SharedGraph(Graph):
 
     # -- taking -----------------------------------------------------------------------------------------------------
 
-    def _adopt(self, look: Callable[[], Found], key: tuple[bytes, bytes], task: str) -> Held | None:
+    def _adopt(self, look: Callable[[], Answer], key: tuple[bytes, bytes], task: str) -> Held | None:
         """Takes over what `look` finds of a call; returns who executes it, as `look` says.
 
         Raises:
             Unreachable: the database does not answer.
         """
-        told = self._told
-        found = look()
-        rows = found.records
+        changes_before = self._changes_applied
+        answer = look()
+        rows = answer.records
         while rows:
             self._add(rows, task)
-            if told == self._told:
+            if changes_before == self._changes_applied:
                 break
-            told = self._told  # something became known, perhaps of this call, while it was not here yet
+            changes_before = (
+                self._changes_applied
+            )  # something became known, perhaps of this call, while it was not here yet
             rows = self._postgres.records(*key).records
-        return found.held
+        return answer.holder
 
     def _add(self, rows: Sequence[EdgeRow], task: str) -> None:
         with contextlib.suppress(ValueError), self._database.write() as cursor:
@@ -224,10 +235,10 @@ class SharedGraph(Graph):
 
     def _warn(self, message: str, error: Exception) -> None:
         """Logs an error, once for as long as it stays the same."""
-        said = message % error
-        if str(error) and said != self._warned:
-            _LOG.warning("%s", said)
-            self._warned = said
+        warning = message % error
+        if str(error) and warning != self._warned:
+            _LOG.warning("%s", warning)
+            self._warned = warning
 
     def _pause(self) -> None:
         until = time.monotonic() + RETRY_S
@@ -253,7 +264,7 @@ class SharedGraph(Graph):
             _LOG.warning("the shared graph can be used again")
             self._warned = ""
         if changes:
-            self._told += 1
+            self._changes_applied += 1
             for some in _batches(changes):
                 with self._database.write() as cursor:
                     for change in some:
@@ -313,8 +324,8 @@ class SharedGraph(Graph):
         if len(ids) < len(self._records):  # what was recorded before a release goes first
             released = []
         with self._database.read() as reader:
-            found = [reader.execute(_PUBLIC, (id,)).fetchone() for id in dict.fromkeys(ids)]
-        rows = [EdgeRow(*row) for row in found if row is not None]
+            records = [reader.execute(_PUBLIC, (id,)).fetchone() for id in dict.fromkeys(ids)]
+        rows = [EdgeRow(*row) for row in records if row is not None]
         self._postgres.publish(rows, released)
         self._given += len(rows)
         for _ in ids:

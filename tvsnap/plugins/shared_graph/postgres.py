@@ -65,7 +65,7 @@ DELETE FROM tvsnap.leases WHERE session IN (SELECT id FROM dead)
 _REPLACE = f"DELETE FROM tvsnap.calls WHERE {_BY_KEY} AND slot = %s AND waited = %s AND ages AND created < %s"
 _COLUMNS = "state, call_key, slot, waited, next_state, digest, created, deterministic, proven, reason, ages, record"
 # A record that answers nobody is news from the beginning: the database may have had another of the call before.
-# Of several records of one call the first stays; what later ones say of it is added: that it differs from time to time,
+# The first of several records of one call stays; later ones only add to it: that it differs from time to time,
 # that the same was left behind once more, or something else.
 _SAME = "old.next_state IS NOT DISTINCT FROM excluded.next_state"
 _REFUTES = f"(NOT ({_SAME}) AND old.digest IS NOT NULL AND excluded.digest IS NOT NULL AND NOT excluded.ages)"
@@ -99,7 +99,7 @@ class Refused(Unreachable):
 
 
 class Change(NamedTuple):
-    """What became known of a call after it was recorded; the fields are those of `schema.sql`."""
+    """News of a call after it was recorded; the fields are those of `schema.sql`."""
 
     state: bytes
     call_key: bytes
@@ -124,28 +124,28 @@ class Held(NamedTuple):
     since: float
 
 
-class Found(NamedTuple):
-    """What the database has of a call.
+class Answer(NamedTuple):
+    """A call in the database.
 
     Attributes:
-        records: of it, oldest first.
-        held: which other session executes it; None if none does, as far as that was asked.
+        records: its records, oldest first.
+        holder: the other session that executes it; None if none does, or if that was not asked.
     """
 
     records: list[EdgeRow]
-    held: Held | None = None
+    holder: Held | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What one process has exchanged with other hosts since it began.
+    """Counts of calls that one process has exchanged with other hosts since it began.
 
     Attributes:
         asked: calls that were looked for in the database.
         taken: calls of others that are in this host's graph now.
         given: calls that were written into the database, or what became known of them.
-        waiting: how many are yet to be written.
-        dropped: how many were not written, as the database was away for too long.
+        waiting: the number of calls that are yet to be written.
+        dropped: the number that was not written, because the database was away for too long.
         lost: why the database cannot be reached; None if it could, the last time.
     """
 
@@ -168,7 +168,7 @@ class Postgres:
     """
 
     def __init__(self, url: str, owner: str) -> None:
-        """Connects, and makes the tables where they are missing.
+        """Connects, and makes the tables if they are missing.
 
         Args:
             url: `postgresql://user@host:port/database`, as libpq takes it; a password may come from PGPASSWORD, a
@@ -224,7 +224,7 @@ class Postgres:
         self._failure = psycopg.Error
         self._pool.open()
 
-    def claim(self, state: bytes, call_key: bytes) -> Found:
+    def claim(self, state: bytes, call_key: bytes) -> Answer:
         """Takes the right to execute a call for this session, unless another one that is alive has it.
 
         Raises:
@@ -233,18 +233,18 @@ class Postgres:
         with self._connected() as connection:
             while True:
                 with connection.pipeline():
-                    taken = connection.execute(_LEASE, (state, call_key, self.session), binary=True)
-                    found = connection.execute(_FIND, (state, call_key), binary=True)  # after it: who had it has told
-                if taken.fetchone() is not None:
-                    return Found(_rows(found.fetchall()))
-                held = self._holder(connection, state, call_key)
-                if held is not None:  # else it was given back since
-                    return Found(_rows(found.fetchall()), held)
+                    lease = connection.execute(_LEASE, (state, call_key, self.session), binary=True)
+                    records = connection.execute(_FIND, (state, call_key), binary=True)  # after it: who had it has told
+                if lease.fetchone() is not None:
+                    return Answer(_rows(records.fetchall()))
+                holder = self._holder(connection, state, call_key)
+                if holder is not None:  # else it was given back since
+                    return Answer(_rows(records.fetchall()), holder)
 
-    def records(self, state: bytes, call_key: bytes) -> Found:
+    def records(self, state: bytes, call_key: bytes) -> Answer:
         """Returns the records of a call; raises `Unreachable`."""
         with self._connected() as connection:
-            return Found(_rows(connection.execute(_FIND, (state, call_key), binary=True).fetchall()))
+            return Answer(_rows(connection.execute(_FIND, (state, call_key), binary=True).fetchall()))
 
     def holder(self, state: bytes, call_key: bytes) -> Held | None:
         """Returns which other session executes a call; None if none does. Raises `Unreachable`."""
@@ -276,7 +276,7 @@ class Postgres:
     def changes(self, since: int) -> tuple[list[Change], int]:
         """Returns what became known of calls since a mark, some of it perhaps again, and the next mark.
 
-        Marks come from the numbers of transactions. Where these have become less, the database was restored from a copy
+        Marks come from the numbers of transactions. If these have become less, the database was restored from a copy
         elsewhere: all that is known counts as new then. Raises `Unreachable`.
         """
         with self._connected() as connection:
@@ -290,7 +290,7 @@ class Postgres:
     def news(self) -> Iterator[Iterator[None]]:
         """A block in which the session is alive for others: its iterator yields when something may have changed.
 
-        It yields at least every few seconds. Where the tables have been removed, they are made anew. Raises
+        It yields at least every few seconds. If the tables have been removed, they are made anew. Raises
         `Unreachable`.
         """
         with self._connected() as connection:
@@ -312,7 +312,7 @@ class Postgres:
                 pass
 
     def wake(self) -> None:
-        """Has `news` yield at once, in this process alone; does nothing where the database does not answer."""
+        """Has `news` yield at once, in this process alone; does nothing if the database does not answer."""
         with contextlib.suppress(Unreachable), self._connected() as connection:
             connection.execute(f"NOTIFY {self._own_news}")
 
@@ -375,7 +375,7 @@ def _words(error: Exception) -> str:
 
 
 def _prepared(connection: Connected, place: str) -> str:
-    """Makes the tables where they are missing; returns the database's id."""
+    """Makes the tables if they are missing; returns the database's id."""
     if connection.info.server_version < OLDEST * 10_000:
         raise InfrastructureError(f"{place}: PostgreSQL {OLDEST} or newer is needed; upgrade it, or name another")
     with connection.transaction():
@@ -385,9 +385,10 @@ def _prepared(connection: Connected, place: str) -> str:
             connection.execute("INSERT INTO tvsnap.about VALUES (%s, %s)", (secrets.token_hex(8), VERSION))
         row = connection.execute("SELECT id, version FROM tvsnap.about").fetchone()
     if row is None or row[1] != VERSION:
-        found = "no format at all" if row is None else f"format {row[1]}"
+        format_there = "no format at all" if row is None else f"format {row[1]}"
         raise InfrastructureError(
-            f"{place}: has {found}, and this tvsnap knows {VERSION}; use that version of tvsnap, or another database"
+            f"{place}: has {format_there}, and this tvsnap knows {VERSION}; use that version of tvsnap, or another "
+            "database"
         )
     id: str = row[0]
     return id
@@ -411,10 +412,10 @@ def _storable(text: str) -> str:
     return text.replace("\0", "\\0")
 
 
-def _rows(found: Sequence[Sequence[Any]]) -> list[EdgeRow]:
+def _rows(records: Sequence[Sequence[Any]]) -> list[EdgeRow]:
     """Returns the records that `_FIND` found, with what became known of them since; damaged ones are left out."""
     rows = []
-    for deterministic, proven, reason, record in found:
+    for deterministic, proven, reason, record in records:
         with contextlib.suppress(ValueError, TypeError, zlib.error, TvsnapError):
             row = edge_row(json.loads(zlib.decompress(record)))
             if not deterministic:

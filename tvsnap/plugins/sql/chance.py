@@ -9,7 +9,7 @@ from tvsnap.plugins.sql.inside.dialects import DIALECTS, FILE_TIMES, Dialect
 from tvsnap.plugins.sql.inside.lexemes import Lexeme, SystemName
 
 DEEPEST = 30
-"""How many levels of nested parentheses are examined."""
+"""Levels of nested parentheses that are examined."""
 
 _LONGEST_CAST = 200
 """The number of lexemes among which the type of a CAST is looked for."""
@@ -36,8 +36,8 @@ _LETTERS = re.compile("[a-z]+")
 class Phrase:
     """The words of one statement."""
 
-    def __init__(self, found: list[Lexeme], query: str, dialect: SystemName) -> None:
-        self.lexemes = found
+    def __init__(self, lexemes: list[Lexeme], query: str, dialect: SystemName) -> None:
+        self.lexemes = lexemes
         self._query = query
         self._name = dialect
         self._dialect: Dialect = DIALECTS[dialect]

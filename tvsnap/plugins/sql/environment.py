@@ -55,10 +55,10 @@ class SqlEnvironment(TerminalEnvironment):
 
     def tool(self, call: ToolCall) -> Tool:
         """See `Environment.tool`: a statement's words show whether its value depends on chance or the clock."""
-        found = super().tool(call)
+        described = super().tool(call)
         if call.name != "sql":
-            return found
-        return replace(found, stochastic=effects(call.arguments["query"], self._system).stochastic)
+            return described
+        return replace(described, stochastic=effects(call.arguments["query"], self._system).stochastic)
 
     def observe(self, sandbox: Sandbox) -> Observation:
         """See `Environment.observe`: adds the system's own facts.
@@ -66,20 +66,20 @@ class SqlEnvironment(TerminalEnvironment):
         Its own files and processes are observed separately.
         """
         try:
-            said = self._session.ask(sandbox, {"op": "observe"}, _LOOK_TIMEOUT)
+            reply = self._session.ask(sandbox, {"op": "observe"}, _LOOK_TIMEOUT)
         except OSError:  # the next call will detect that, and start another session
             return replace(sandbox.observe(), service=secrets.token_hex(), chance=True)
-        service = Service(frozenset(said["processes"]), tuple(said["directories"]))
-        seen = replace(
+        service = Service(frozenset(reply["processes"]), tuple(reply["directories"]))
+        observation = replace(
             sandbox.observe(service),
-            service=said["token"],
-            chance=bool(said["chance"]),
-            reproducible=bool(said["reproducible"]),
+            service=reply["token"],
+            chance=bool(reply["chance"]),
+            reproducible=bool(reply["reproducible"]),
         )
-        if not said["timers"]:
-            return seen
-        timers = f"{self._system} acts by itself after some time ({said['timers']})"
-        return replace(seen, active="; ".join(filter(None, (seen.active, timers))), quiet_s=0.0)
+        if not reply["timers"]:
+            return observation
+        timers = f"{self._system} acts by itself after some time ({reply['timers']})"
+        return replace(observation, active="; ".join(filter(None, (observation.active, timers))), quiet_s=0.0)
 
     def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
         return call.name not in ("sql", "schema")
@@ -106,7 +106,7 @@ class SqlEnvironment(TerminalEnvironment):
             "seconds after which it is cancelled; at most the call's own, which is the default",
         ] = math.inf,
     ) -> ToolResult:
-        known = effects(query, self._system)
+        nature = effects(query, self._system)
         seconds = min(context.timeout, float(timeout))
         request = {
             "op": "sql",
@@ -115,8 +115,8 @@ class SqlEnvironment(TerminalEnvironment):
             "timeout": seconds,
             "max_rows": max_rows,
             "limit": context.limits.output,
-            "kind": known.kind,
-            "chance": known.stochastic or known.volatile,
+            "kind": nature.kind,
+            "chance": nature.stochastic or nature.volatile,
             "words": words(query, self._system).said(),
         }
         return self._result(context.sandbox, request, seconds)

@@ -54,65 +54,65 @@ def words(query: str, dialect: SystemName) -> Words:
     if len(query) > LONGEST or (dialect == "postgres" and _UNICODE.search(query)):
         return UNKNOWN
     try:
-        told = [_words_of(statement, dialect) for statement in statements(query, dialect)]
+        parts = [_words_of(statement, dialect) for statement in statements(query, dialect)]
     except Unreadable:
         return UNKNOWN
-    plain = bool(told) and all(one.plain for one in told)
-    found = Words(**{**together(told), "plain": plain})
-    return UNKNOWN if len(found.names or ()) > MOST_NAMES else found
+    plain = bool(parts) and all(one.plain for one in parts)
+    union = Words(**{**together(parts), "plain": plain})
+    return UNKNOWN if len(union.names or ()) > MOST_NAMES else union
 
 
 def _words_of(statement: Statement, dialect: SystemName) -> Words:
-    known, first, found = statement.effects, statement.first, statement.lexemes
+    effects, first, lexemes = statement.effects, statement.first, statement.lexemes
     calls = frozenset(lexeme.text.lower() for lexeme in statement.unexplained)
-    spoken = frozenset(lexeme.text for lexeme in found if lexeme.kind == "word")
+    spoken = frozenset(lexeme.text for lexeme in lexemes if lexeme.kind == "word")
     executes = unseen = first not in _KNOWN or not spoken.isdisjoint(_EXECUTING)
     routine = first in _DEFINES and statement.kind_of_object in _ROUTINES
     if routine:
         calls = frozenset()  # an action on a function does not call it
     defines = first in ("create", "alter")
-    defined = made = frozenset[str]()
+    defined = objects = frozenset[str]()
     if defines:
-        made = _defined(found)
+        objects = _defined(lexemes)
         executes = executes or not spoken.isdisjoint(_RESTLESS[dialect])
-        doubtful = known.stochastic or known.volatile or statement.has_chance or bool(calls)
+        doubtful = effects.stochastic or effects.volatile or statement.has_chance or bool(calls)
         if dialect == "postgres":
             doubtful = doubtful or statement.converts
             # It may have the same name as an object of the system's own: until PostgreSQL reports it, the name counts.
         shadows = dialect == "postgres" and (routine or statement.kind_of_object == "foreign")
         if doubtful or shadows or not spoken.isdisjoint(_ATTACHED):
-            defined = made | (ENDS if "deferrable" in spoken else frozenset())
+            defined = objects | (ENDS if "deferrable" in spoken else frozenset())
         kind = statement.kind_of_object
         if dialect == "postgres" and (kind in _ANYWHERE or (kind == "type" and "input" in spoken)):
             defined |= {ANY}
         # The database system reports the columns of tables that last.
     lists_nothing = dialect == "mariadb" and (first == "alter" or (defines and "temporary" in spoken))
     timed = lists_nothing and (statement.converts or not spoken.isdisjoint({"time", "timestamp"}))
-    clean = not (known.stochastic or known.volatile or executes or calls)
+    clean = not (effects.stochastic or effects.volatile or executes or calls)
     rows = first in _ROWS and not (first == "truncate" and dialect == "mariadb")
     definition = first in _DEFINES and dialect != "mariadb"  # there, files and triggers have times of their own
     # PostgreSQL's BEGIN records the time.
     turns = _TURNS - {"begin", "start"} if dialect == "postgres" else _TURNS
-    turned = first in turns and len(found) <= _LONGEST_TURN and spoken.isdisjoint({"not", "chain"})
+    turned = first in turns and len(lexemes) <= _LONGEST_TURN and spoken.isdisjoint({"not", "chain"})
     turned = turned or (first in ("set", "use") and spoken.isdisjoint({"password", "role", "authorization"}))
     return Words(
-        _names(found, known.kind == "other"),
+        _names(lexemes, effects.kind == "other"),
         calls,
-        frozenset() if routine else _called(found),
+        frozenset() if routine else _called(lexemes),
         defined,
-        made,
+        objects,
         timed,
         defines,
         executes,
         unseen,
-        clean and (turned or (known.kind == "write" and (rows or definition))),
+        clean and (turned or (effects.kind == "write" and (rows or definition))),
     )
 
 
-def _called(found: list[Lexeme]) -> frozenset[str]:
+def _called(lexemes: list[Lexeme]) -> frozenset[str]:
     return frozenset(
         _spelt(lexeme)
-        for lexeme, following in pairwise(found)
+        for lexeme, following in pairwise(lexemes)
         if following.text == "(" and following.kind == "sign" and lexeme.kind in ("word", "quoted")
     )
 
@@ -121,10 +121,10 @@ def _spelt(lexeme: Lexeme) -> str:
     return lexeme.text.replace('""', '"').replace("``", "`").lower()
 
 
-def _names(found: list[Lexeme], with_strings: bool) -> frozenset[str]:
+def _names(lexemes: list[Lexeme], with_strings: bool) -> frozenset[str]:
     """Returns everything that may be a name; also the words of strings, if one of those may be executed."""
     names = set()
-    for lexeme in found:
+    for lexeme in lexemes:
         if lexeme.kind == "quoted":
             names.add(_spelt(lexeme))
         elif lexeme.kind == "word" and not lexeme.text[0].isdigit():
@@ -134,23 +134,23 @@ def _names(found: list[Lexeme], with_strings: bool) -> frozenset[str]:
     return frozenset(names)
 
 
-def _defined(found: list[Lexeme]) -> frozenset[str]:
+def _defined(lexemes: list[Lexeme]) -> frozenset[str]:
     """Returns the names of the defined object and of what it is attached to; all names, if that is not clear."""
-    at = next((i for i, lexeme in enumerate(found) if lexeme.is_word(*_OBJECTS)), None)
+    at = next((i for i, lexeme in enumerate(lexemes) if lexeme.is_word(*_OBJECTS)), None)
     if at is None:
-        return _names(found, True)
-    names = {_name(found, at + 1)}
-    attached = next((i for i, lexeme in enumerate(found) if i > at and lexeme.is_word("on", "to", "for")), None)
+        return _names(lexemes, True)
+    names = {_name(lexemes, at + 1)}
+    attached = next((i for i, lexeme in enumerate(lexemes) if i > at and lexeme.is_word("on", "to", "for")), None)
     if attached is not None:
-        names.add(_name(found, attached + 1))
+        names.add(_name(lexemes, attached + 1))
     names.discard("")
-    return frozenset(names) or _names(found, True)
+    return frozenset(names) or _names(lexemes, True)
 
 
-def _name(found: list[Lexeme], at: int) -> str:
+def _name(lexemes: list[Lexeme], at: int) -> str:
     """Returns the last part of a name that may be qualified."""
-    while at < len(found) and found[at].is_word(*_SKIPPED):
+    while at < len(lexemes) and lexemes[at].is_word(*_SKIPPED):
         at += 1
-    while at + 2 < len(found) and found[at + 1].text == "." and found[at + 1].kind == "sign":
+    while at + 2 < len(lexemes) and lexemes[at + 1].text == "." and lexemes[at + 1].kind == "sign":
         at += 2
-    return found[at].text.lower() if at < len(found) and found[at].kind in ("word", "quoted") else ""
+    return lexemes[at].text.lower() if at < len(lexemes) and lexemes[at].kind in ("word", "quoted") else ""

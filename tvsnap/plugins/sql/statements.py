@@ -44,13 +44,13 @@ _SHOW_OPTIONS = ("all", "extended", "full", "global", "local", "session", "stora
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What a query does according to its words.
+    """The effects of a query according to its words.
 
     Attributes:
         kind: `read` changes nothing, whatever the data; `write` at most what the system's own counters show; `other`
             anything, such as settings and locks of the session, transactions, procedures, and everything unknown.
         stochastic: its result depends on chance or the clock.
-        volatile: what it writes depends on chance or the clock: executing it again leads to another state.
+        volatile: its writes depend on chance or the clock: executing it again leads to another state.
     """
 
     kind: Kind
@@ -73,13 +73,13 @@ def statements(query: str, dialect: SystemName) -> tuple[Statement, ...]:
 @lru_cache(maxsize=1024)
 def _effects(query: str, dialect: SystemName) -> Effects:
     try:
-        told = [statement.effects for statement in statements(query, dialect)]
+        parts = [statement.effects for statement in statements(query, dialect)]
     except Unreadable:
         return _unknown(query, dialect)
     return Effects(
-        max((each.kind for each in told), key=_ORDER.index, default="read"),
-        any(each.stochastic for each in told),
-        any(each.volatile for each in told),
+        max((each.kind for each in parts), key=_ORDER.index, default="read"),
+        any(each.stochastic for each in parts),
+        any(each.volatile for each in parts),
     )
 
 
@@ -88,10 +88,10 @@ def _unknown(text: str, dialect: SystemName) -> Effects:
     return Effects("other", doubtful, doubtful)
 
 
-def _split(found: list[Lexeme]) -> list[list[Lexeme]]:
+def _split(tokens: list[Lexeme]) -> list[list[Lexeme]]:
     """Splits at every semicolon, even within a body: the definition of a body with several is then `other`."""
     parts: list[list[Lexeme]] = [[]]
-    for lexeme in found:
+    for lexeme in tokens:
         if lexeme.kind == "sign" and lexeme.text == ";":
             parts.append([])
         else:
@@ -104,7 +104,7 @@ class Statement(Phrase):
     def effects(self) -> Effects:
         first = self.first
         if first in _QUERIES or first in _CHANGES:
-            return self._told(self._body("write" if first in _CHANGES else "read"))
+            return self._effects_of_kind(self._body("write" if first in _CHANGES else "read"))
         if first in ("explain", "describe", "desc") or (first == "analyze" and self._name == "mariadb"):
             return self._explain(first)
         if first == "show":
@@ -115,9 +115,9 @@ class Statement(Phrase):
             return self._pragma()
         if first in ("create", "alter", "drop", "rename", "comment"):
             return self._definition(first)
-        return self._told("other")
+        return self._effects_of_kind("other")
 
-    def _told(self, kind: Kind) -> Effects:
+    def _effects_of_kind(self, kind: Kind) -> Effects:
         """Returns the effects of a statement of a kind, with what depends on chance."""
         if kind == "read":
             return Effects(kind, stochastic=bool(self._chance))
@@ -134,7 +134,7 @@ class Statement(Phrase):
         start = next((i for i, each in enumerate(self.lexemes) if i and each.is_word(*_EXPLAINED)), None)
         if start is None:
             if first == "analyze" or self._name != "mariadb":
-                return self._told("other")
+                return self._effects_of_kind("other")
             return Effects("read", stochastic=self._has("connection"))  # a table's columns, or another's plan
         inner = Statement(self.lexemes[start:], self._query, self._name).effects
         executed = any(each.is_word("analyze", "analyse") for each in self.lexemes[:start])
@@ -165,27 +165,27 @@ class Statement(Phrase):
             return Effects("read")
         if len(words) > 1 and words[1].text == "(" and name in PRAGMA_LOOKUPS:
             return Effects("read")
-        return self._told("other")
+        return self._effects_of_kind("other")
 
     def _definition(self, first: str) -> Effects:
         if first == "comment":
             return Effects("write")
-        told = self._defined(first, self.kind_of_object)
+        result = self._defined(first, self.kind_of_object)
         # Such a text is evaluated when something is defined with it: DEFAULT 'now' is one fixed time from then on.
-        return replace(told, volatile=True) if self._has_moment else told
+        return replace(result, volatile=True) if self._has_moment else result
 
     def _defined(self, first: str, kind: str) -> Effects:
         if kind in UNSURE or not kind or self._has("soname"):
-            return self._told("other")
+            return self._effects_of_kind("other")
         if first in ("drop", "rename"):
             return Effects("write")
         if first == "alter" and kind == "database":
-            return self._told("other")
+            return self._effects_of_kind("other")
         if first == "create" and (kind in STORED or (kind == "table" and not self._has(*_FILLED))):
             return Effects("write")
         if first == "create" and kind == "index" and self._name == "mariadb":
             return Effects("write")  # of columns alone
-        return self._told(self._body("write"))
+        return self._effects_of_kind(self._body("write"))
 
     def _body(self, kind: Kind) -> Kind:
         """Returns what a query or a change does according to its contents; at least `kind`."""
@@ -211,16 +211,16 @@ class Statement(Phrase):
 
     @cached_property
     def unexplained(self) -> list[Lexeme]:
-        """What stands before a parenthesis and may be a function with unknown effects."""
-        found = [
+        """Names before a parenthesis that may be functions with unknown effects."""
+        calls = [
             lexeme
             for i, lexeme in enumerate(self.lexemes)
             if self._text(i + 1) == "(" and not self._known_before_parenthesis(i)
         ]
-        if found:
+        if calls:
             names = self._names()
-            found = [lexeme for lexeme in found if lexeme.start not in names]
-        return found
+            calls = [lexeme for lexeme in calls if lexeme.start not in names]
+        return calls
 
     def _known_before_parenthesis(self, i: int) -> bool:
         """Returns whether the text before a parenthesis is known to have no effect.

@@ -73,31 +73,31 @@ def read_questions(folder: str | Path) -> list[Question]:
         folder: see the module.
 
     Returns:
-        The questions; those without a video are left out, as people download parts of EgoSchema.
+        The questions; those without a video are left out, because people download parts of EgoSchema.
 
     Raises:
         UsageError: a file is missing, or has something else in it, or there is no video at all.
     """
     folder = Path(folder)
-    told = _json(folder / QUESTIONS)
+    entries = _json(folder / QUESTIONS)
     answers = _json(folder / ANSWERS) if (folder / ANSWERS).exists() else {}
-    if not isinstance(told, list) or not isinstance(answers, dict):
+    if not isinstance(entries, list) or not isinstance(answers, dict):
         raise UsageError(f"{folder}: {QUESTIONS} must hold a list, and {ANSWERS} an object")
-    found = []
-    for place, one in enumerate(told):
+    questions = []
+    for place, one in enumerate(entries):
         question = _question(one, answers, folder, f"{folder / QUESTIONS}, question {place}")
         if question.video.is_file():
-            found.append(question)
-    if not found:
+            questions.append(question)
+    if not questions:
         raise UsageError(f"{folder / VIDEOS} has none of the videos that {QUESTIONS} names")
-    return found
+    return questions
 
 
 def image_of(store: ImageStore, questions: Sequence[Question], base: str = "video") -> Image:
     """Builds an image with the videos of some questions in /videos; it shares all else with the image that it is from.
 
     Args:
-        store: where images are kept.
+        store: the store of images.
         questions: one, or several whose rollouts are to begin at the same state.
         base: the image to start from, whose environment is `video`.
 

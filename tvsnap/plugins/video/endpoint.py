@@ -29,7 +29,7 @@ _LONGEST_REASON = 300
 _ENDS = ("stop", "length", None)
 """Values of `finish_reason` with which a text is an answer, be it cut off at its most tokens."""
 _THOUGHT, _THOUGHT_ENDS = "<think>", "</think>"
-"""What models that reason put around their thoughts, unless their server takes these out."""
+"""The marks that models put around their thoughts, unless their server takes these out."""
 
 
 class _Course:
@@ -53,23 +53,23 @@ class _Pace:
     """Lets at most so many requests begin within any minute, over all threads."""
 
     def __init__(self, most: int) -> None:
-        self._begun: deque[float] = deque(maxlen=most)
+        self._starts: deque[float] = deque(maxlen=most)
         self._lock = threading.Lock()
 
     def await_turn(self, course: _Course) -> bool:
         """Waits until a request may begin; returns False if that is later than the answer is of use."""
         with self._lock:
             now = time.monotonic()
-            full = len(self._begun) == self._begun.maxlen
-            begin = max(now, self._begun[0] + _MINUTE) if full else now
+            full = len(self._starts) == self._starts.maxlen
+            begin = max(now, self._starts[0] + _MINUTE) if full else now
             if begin >= course.until:
                 return False
-            self._begun.append(begin)
+            self._starts.append(begin)
         return not course.ended.wait(begin - now) if begin > now else True
 
 
 class _Client:
-    """What `Endpoint` and `EndpointEmbedder` share: the address, its limits, and requests side by side."""
+    """The parts that `Endpoint` and `EndpointEmbedder` share: the address, its limits, and requests side by side."""
 
     def __init__(
         self,
@@ -97,20 +97,20 @@ class _Client:
         self._client: Any = None
         self._running = threading.local()
 
-    def side_by_side(self, asked: Sequence[One], ask: Callable[[One, _Course], Said], seconds: float) -> list[Said]:
-        """Returns what `ask` returns for each of `asked`; the first failure cancels what has not begun.
+    def side_by_side(self, items: Sequence[One], ask: Callable[[One, _Course], Said], seconds: float) -> list[Said]:
+        """Returns what `ask` returns for each of `items`; the first failure cancels what has not begun.
 
         Args:
-            asked: what `ask` is called with, in threads of this client.
+            items: arguments of `ask`, each in a thread of this client.
             ask: it raises DependencyFailed.
             seconds: after which the answers are of no use any more.
         """
         self.package()  # its lack is a mistake of the caller, whom it is told before anything begins
         course = _Course(seconds)
-        futures: list[Future[Said]] = [self._threads.submit(self._run, ask, one, course) for one in asked]
+        futures: list[Future[Said]] = [self._threads.submit(self._run, ask, one, course) for one in items]
         try:
-            done, waiting = wait(futures, timeout=course.left, return_when=FIRST_EXCEPTION)
-            for future in done:
+            ended, waiting = wait(futures, timeout=course.left, return_when=FIRST_EXCEPTION)
+            for future in ended:
                 future.result()
             if waiting:
                 self.fail(f"no answer within the {seconds:g} seconds that were left")
@@ -134,8 +134,8 @@ class _Client:
 
         Args:
             path: behind the address.
-            body: of the request.
-            course: of which the request is a part.
+            body: the request's body.
+            course: the course that the request is a part of.
 
         Raises:
             DependencyFailed: it gave none, after as many tries as there may be.
@@ -155,19 +155,19 @@ class _Client:
         except openai.OpenAIError as error:
             self.fail(str(error))
         try:
-            said = json.loads(response.content)
+            answer = json.loads(response.content)
         except ValueError:
             self.fail(f"what it answered is no JSON: {response.text[:80]!r}")
-        if not isinstance(said, dict):
+        if not isinstance(answer, dict):
             self.fail(f"what it answered is no JSON object: {response.text[:80]!r}")
-        if said.get("error"):  # beside whatever there is of an answer
-            self.fail(f"it answered an error: {_message(said['error'])}")
-        return said
+        if answer.get("error"):  # beside whatever there is of an answer
+            self.fail(f"it answered an error: {_message(answer['error'])}")
+        return answer
 
     def fail(self, reason: str) -> NoReturn:
         """Raises DependencyFailed with the model, the address and a reason, without the key."""
-        told = " ".join((reason.replace(self._key, "(the key)") if self._key else reason).split())
-        raise failure(self.model, f"at {self.url} failed: {told[:_LONGEST_REASON]}") from None
+        message = " ".join((reason.replace(self._key, "(the key)") if self._key else reason).split())
+        raise failure(self.model, f"at {self.url} failed: {message[:_LONGEST_REASON]}") from None
 
     def package(self) -> Any:
         """Returns the package; raises UsageError if it is missing."""
@@ -201,7 +201,7 @@ class _Client:
             raise self.package().OpenAIError("the limit of requests_per_minute leaves no request before the call ends")
 
     def _after_response(self, response: Any) -> None:
-        """Fails at once where the endpoint asks for more patience than there is time."""
+        """Fails at once if the endpoint asks for more patience than there is time."""
         pause = response.headers.get("retry-after", "")
         if response.status_code >= 400 and pause.isdecimal() and float(pause) > self._running.course.left:
             raise self.package().OpenAIError(
@@ -232,7 +232,7 @@ class Endpoint:
         Args:
             url: the address up to `/v1`, such as `http://127.0.0.1:8000/v1`.
             model: its name there.
-            version: what tells models of this name apart: change it when the server has got other weights.
+            version: tells models of this name apart: change it when the server has got other weights.
             key_variable: the environment variable that has the key; by default, there is none.
             prices: US dollars for a million tokens of prompts, and of answers; by default, answers say no `usd`.
             concurrency: requests under way at a time, of all threads.
@@ -241,7 +241,7 @@ class Endpoint:
                 the next one waits for as long as the endpoint says in `Retry-After`, or longer each time.
             request_timeout: seconds without a byte after which a request is made again.
             temperature: 0 for the likeliest answer; None for models that take none.
-            seed: of what chance there is; None for endpoints that take none.
+            seed: the seed of any chance; None for endpoints that take none.
             length_parameter: what the endpoint calls the most tokens of an answer: `max_tokens`, or
                 `max_completion_tokens` as OpenAI's latest models.
 
@@ -279,13 +279,13 @@ class Endpoint:
             self._length_parameter: prompt.most_tokens,
             **self._settings,
         }
-        said = self._client.post("/chat/completions", body, course)
+        reply = self._client.post("/chat/completions", body, course)
         try:
-            choice = said["choices"][0]
+            choice = reply["choices"][0]
             message, finish = choice["message"], choice.get("finish_reason")
             text, refusal = message.get("content"), message.get("refusal")
         except (AttributeError, IndexError, KeyError, TypeError):
-            self._client.fail(f"its answer has no choices with a message: {json.dumps(said)[:80]}")
+            self._client.fail(f"its answer has no choices with a message: {json.dumps(reply)[:80]}")
         if refusal:
             self._client.fail(f"it refused: {refusal}")
         if finish == "content_filter":
@@ -297,7 +297,7 @@ class Endpoint:
         answer = _without_thoughts(text)
         if not answer:
             self._client.fail(f"it thought, and did not answer (finish_reason {finish!r})")
-        return Answer(answer, _cost(said, self._prices))
+        return Answer(answer, _cost(reply, self._prices))
 
 
 class EndpointEmbedder:
@@ -354,20 +354,20 @@ class EndpointEmbedder:
 
     def _embed(self, texts: Sequence[str], course: _Course) -> Vectors:
         body = {"model": self._client.model, "input": list(texts), "encoding_format": "float"}
-        said = self._client.post("/embeddings", body, course)
+        reply = self._client.post("/embeddings", body, course)
         try:
-            by_place = {one["index"]: one["embedding"] for one in said["data"]}
+            by_place = {one["index"]: one["embedding"] for one in reply["data"]}
             vectors = [by_place[place] for place in range(len(texts))]
-            whole = len(said["data"]) == len(texts) and all(isinstance(one, list) and one for one in vectors)
+            whole = len(reply["data"]) == len(texts) and all(isinstance(one, list) and one for one in vectors)
         except (KeyError, TypeError):
             whole = False
         if not whole:
             self._client.fail(f"it did not give one vector for each of {len(texts)} texts")
-        return Vectors(vectors, _cost(said, self._prices))
+        return Vectors(vectors, _cost(reply, self._prices))
 
 
 def _content(prompt: Prompt) -> str | list[Body]:
-    """Returns a prompt as the chat interface takes it: a text, or parts where there are pictures."""
+    """Returns a prompt as the chat interface takes it: a text, or parts if there are pictures."""
     if not prompt.pictures:
         return prompt.text
     parts: list[Body] = [{"type": "text", "text": prompt.text}]
@@ -377,18 +377,18 @@ def _content(prompt: Prompt) -> str | list[Body]:
     return parts
 
 
-def _cost(said: Mapping[str, Any], prices: tuple[float, float] | None) -> dict[str, float]:
+def _cost(reply: Mapping[str, Any], prices: tuple[float, float] | None) -> dict[str, float]:
     """Returns what an answer cost, as far as it tells."""
     cost: dict[str, float] = {"requests": 1}
-    usage = said.get("usage")
+    usage = reply.get("usage")
     if not isinstance(usage, dict):
         return cost
     for unit in ("prompt_tokens", "completion_tokens"):
         number = usage.get(unit)
         if isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= MOST_COST:
             cost[unit] = number
-    told = all(unit in cost or usage.get(unit) is None for unit in ("prompt_tokens", "completion_tokens"))
-    if prices is not None and told and "prompt_tokens" in cost:
+    is_complete = all(unit in cost or usage.get(unit) is None for unit in ("prompt_tokens", "completion_tokens"))
+    if prices is not None and is_complete and "prompt_tokens" in cost:
         spent = prices[0] * cost["prompt_tokens"] + prices[1] * cost.get("completion_tokens", 0)
         if spent / 1e6 <= MOST_COST:
             cost["usd"] = spent / 1e6
@@ -405,8 +405,8 @@ def _without_thoughts(text: str) -> str:
 
 
 def _identity(kind: str, client: _Client, settings: Mapping[str, Any]) -> str:
-    told = {"url": client.url, "model": client.model, "version": client.version, **settings}
-    return f"{kind}: {json.dumps(told, sort_keys=True)}"
+    facts = {"url": client.url, "model": client.model, "version": client.version, **settings}
+    return f"{kind}: {json.dumps(facts, sort_keys=True)}"
 
 
 def _reason(response: Any) -> str:
@@ -427,7 +427,7 @@ def _raw_response(openai: Any) -> Any:
 
 
 def _checked_url(url: str) -> str:
-    """Returns an address without a slash at its end; what is refused is not repeated, as it may be a secret."""
+    """Returns an address without a slash at its end; what is refused is not repeated, because it may be a secret."""
     try:
         parts = urlsplit(url)
         whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -437,8 +437,8 @@ def _checked_url(url: str) -> str:
         raise UsageError("url must be an address such as http://127.0.0.1:8000/v1")
     if parts.username is not None or parts.password is not None:
         raise UsageError(
-            f"url must have no user and password, as addresses are part of keys and messages (host {parts.hostname}): "
-            "name the environment variable that has the key as key_variable"
+            f"url must have no user and password, because addresses are part of keys and messages (host "
+            f"{parts.hostname}): name the environment variable that has the key as key_variable"
         )
     if parts.query or parts.fragment:
         raise UsageError(f"url must end before '?' and '#' (host {parts.hostname}): the path of a request follows it")

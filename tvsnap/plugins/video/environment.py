@@ -64,7 +64,7 @@ _ANSWERS: Mapping[str, Any] = {
     "things": {"total": _COUNT, "objects": [{"object_id": _ID, "category": str, "segments": [_ID]}]},
     "query": {},
 }
-"""What each step answers, as `_has_shape` reads it."""
+"""The shape of each step's answer, as `_has_shape` reads it."""
 
 _Segment = Annotated[int, {"minimum": 0}]
 
@@ -90,26 +90,26 @@ class VideoEnvironment(TerminalEnvironment):
         )
         tools += [tool(read_only=not runs_in_sandbox(model))(reader) for reader, model in readers]
         # Which models are asked is part of the root's name: states and answers of others are not shared.
-        asked = hashlib.sha256(json.dumps(self._models.identities(), sort_keys=True).encode()).hexdigest()
-        super().__init__("video", f"{_VERSION}, models {asked[:16]}", tools)
+        digest = hashlib.sha256(json.dumps(self._models.identities(), sort_keys=True).encode()).hexdigest()
+        super().__init__("video", f"{_VERSION}, models {digest[:16]}", tools)
 
     def prepare(self, sandbox: Sandbox) -> None:
         """See `Environment.prepare`: puts the program of the tools into the sandbox."""
         super().prepare(sandbox)
         sandbox.write_file(_PROGRAM, _program(), user="root")
-        made = sandbox.exec(f"install -d -o {shlex.quote(sandbox.image.user)} {FOLDER}", timeout=60, user="root")
-        if made.exit_code != 0:
-            raise InfrastructureError(f"{FOLDER} cannot be made: {made.output.decode('utf-8', 'replace').strip()}")
+        result = sandbox.exec(f"install -d -o {shlex.quote(sandbox.image.user)} {FOLDER}", timeout=60, user="root")
+        if result.exit_code != 0:
+            raise InfrastructureError(f"{FOLDER} cannot be made: {result.output.decode('utf-8', 'replace').strip()}")
 
     def load_video_into_sandbox(
         self, context: CallContext, video_name: Annotated[str, "the path of a file, or an address (http, https)"]
     ) -> ToolResult:
         """Loads a video into the sandbox. This must be called before preprocess."""
         with _Call(context) as call:
-            said = call.step("load", {"video": video_name})
+            reply = call.step("load", {"video": video_name})
             call.say(
-                f"Successfully loaded video into the sandbox: {said['seconds']:g} seconds, {said['width']} x "
-                f"{said['height']} pixels, {_total(said['segments'])}"
+                f"Successfully loaded video into the sandbox: {reply['seconds']:g} seconds, {reply['width']} x "
+                f"{reply['height']} pixels, {_total(reply['segments'])}"
             )
         return call.result
 
@@ -119,27 +119,29 @@ class VideoEnvironment(TerminalEnvironment):
         """
         models = self._models
         with _Call(context) as call:
-            said = call.step("preprocess", {"answer": _ANSWER})
-            segments = said["segments"]
+            reply = call.step("preprocess", {"answer": _ANSWER})
+            segments = reply["segments"]
             captions = [str(one["caption"]) for one in segments]
             pictures: list[bytes] = []
             if models.captioner is not None or models.pictures is not None:
                 for start in range(0, len(segments), _BATCH):
                     part = segments[start : start + _BATCH]
-                    frames = [call.frames(number, number, said["frames"]) for number in range(start, start + len(part))]
+                    frames = [
+                        call.frames(number, number, reply["frames"]) for number in range(start, start + len(part))
+                    ]
                     if models.captioner is not None:
-                        asked = [prompts.caption(one, shown) for one, shown in zip(part, frames, strict=True)]
-                        captions[start : start + len(part)] = call.asked.texts(models.captioner, asked)
+                        questions = [prompts.caption(one, shown) for one, shown in zip(part, frames, strict=True)]
+                        captions[start : start + len(part)] = call.asked.texts(models.captioner, questions)
                     if models.pictures is not None:
                         middle = [shown[len(shown) // 2] for shown in frames]
                         pictures += call.asked.picture_vectors(models.pictures, middle)
             vectors = {"text": _encoded(call.asked.text_vectors(models.embedder, captions))}
             if pictures:
                 vectors["pictures"] = _encoded(pictures)
-            done = call.step(
+            memory = call.step(
                 "finish", {"captions": captions, "vectors": vectors, "used": [_ANSWER, _REQUEST]}, large=True
             )
-            call.say(f"Preprocessing completed: {_total(done['segments'])}, {_total(done['objects'], 'object')}")
+            call.say(f"Preprocessing completed: {_total(memory['segments'])}, {_total(memory['objects'], 'object')}")
         return call.result
 
     def object_memory_querying(
@@ -149,11 +151,11 @@ class VideoEnvironment(TerminalEnvironment):
         memory.
         """
         with _Call(context) as call:
-            said = call.step("things", {})
+            reply = call.step("things", {})
             if self._models.reasoner is None:
-                call.say(prompts.objects_by_name(question, said["objects"], said["total"]))
+                call.say(prompts.objects_by_name(question, reply["objects"], reply["total"]))
             else:
-                program = call.asked.texts(self._models.reasoner, [prompts.program(question, said["objects"])])[0]
+                program = call.asked.texts(self._models.reasoner, [prompts.program(question, reply["objects"])])[0]
                 rows = call.step("query", {"program": prompts.bare(program)})
                 call.say(call.asked.texts(self._models.reasoner, [prompts.rows(question, program, rows)])[0])
         return call.result
@@ -178,9 +180,9 @@ class VideoEnvironment(TerminalEnvironment):
         """Returns the captions of the segments from start_segment_ID to end_segment_ID, at most 15."""
         with _Call(context) as call:
             last = min(end_segment_ID, start_segment_ID + MOST_CAPTIONS - 1)
-            said = call.step("captions", {"first": start_segment_ID, "last": last})
-            listed = {one["segment_id"]: one["caption"] for one in said["segments"]}
-            call.say(f"{_range(said['total'])} {listed or 'Invalid start and end segment IDs!'}")
+            reply = call.step("captions", {"first": start_segment_ID, "last": last})
+            listed = {one["segment_id"]: one["caption"] for one in reply["segments"]}
+            call.say(f"{_range(reply['total'])} {listed or 'Invalid start and end segment IDs!'}")
         return call.result
 
     def visual_question_answering(
@@ -194,18 +196,18 @@ class VideoEnvironment(TerminalEnvironment):
         """
         with _Call(context) as call:
             first, last = max(0, segment_ID - 1), segment_ID + 1
-            said = call.step("captions", {"first": first, "last": last})
-            if segment_ID >= said["total"]:
-                raise ToolFailed(f"Segment ID {segment_ID} not in range 0-{said['total'] - 1}.")
-            last = min(last, said["total"] - 1)
+            reply = call.step("captions", {"first": first, "last": last})
+            if segment_ID >= reply["total"]:
+                raise ToolFailed(f"Segment ID {segment_ID} not in range 0-{reply['total'] - 1}.")
+            last = min(last, reply["total"] - 1)
             if self._models.answerer is None:
-                facts = prompts.facts(said["segments"])
+                facts = prompts.facts(reply["segments"])
                 vectors = call.asked.text_vectors(self._models.embedder, [question, *facts])
-                call.say(prompts.answer_from(facts, prompts.most_similar(vectors[0], vectors[1:]), said["segments"]))
+                call.say(prompts.answer_from(facts, prompts.most_similar(vectors[0], vectors[1:]), reply["segments"]))
             else:
-                frames = _spread(call.frames(first, last, said["frames"]))
+                frames = _spread(call.frames(first, last, reply["frames"]))
                 call.say(
-                    call.asked.texts(self._models.answerer, [prompts.question(question, said["segments"], frames)])[0]
+                    call.asked.texts(self._models.answerer, [prompts.question(question, reply["segments"], frames)])[0]
                 )
         return call.result
 
@@ -242,8 +244,8 @@ class _Call:
     @property
     def result(self) -> ToolResult:
         seconds = time.monotonic() - self._began
-        made = ToolResult.of_text(self._output, self._exit_code, seconds, timed_out=self._exit_code is None)
-        return replace(made, cost=self.asked.cost)
+        result = ToolResult.of_text(self._output, self._exit_code, seconds, timed_out=self._exit_code is None)
+        return replace(result, cost=self.asked.cost)
 
     def say(self, text: str) -> None:
         """Sets the output."""
@@ -267,36 +269,36 @@ class _Call:
         in_file = "answer" in request and not outcome.output.strip()
         answer = sandbox.read_file(_ANSWER, limit=_LARGEST_ANSWER) if in_file else outcome.output
         try:
-            said = json.loads(answer)
+            reply = json.loads(answer)
         except (ValueError, RecursionError):
-            said = None
-        if isinstance(said, dict) and isinstance(said.get("failed"), str):
-            raise ToolFailed(said["failed"])
-        if not _has_shape(said, _ANSWERS[name]):  # an agent has changed the memory, or what Python runs
+            reply = None
+        if isinstance(reply, dict) and isinstance(reply.get("failed"), str):
+            raise ToolFailed(reply["failed"])
+        if not _has_shape(reply, _ANSWERS[name]):  # an agent has changed the memory, or what Python runs
             raise ToolFailed("the program of the video tools gave no answer" if name == "load" else _DAMAGED)
-        return dict(said)
+        return dict(reply)
 
     def search(self, models: Models, description: str, most: int) -> dict[str, Any]:
         """Returns the segments that are most similar to a description."""
         vectors = {"text": self.asked.text_vectors(models.embedder, [description])}
         if models.pictures is not None:
             vectors["pictures"] = self.asked.text_vectors(models.pictures, [description])
-        said = self.step(
+        reply = self.step(
             "search", {"vectors": {space: _encoded(one)[0] for space, one in vectors.items()}, "most": most}
         )
-        if said["other_length"]:
-            model = models.pictures if said["other_length"] == "pictures" else None
+        if reply["other_length"]:
+            model = models.pictures if reply["other_length"] == "pictures" else None
             raise failure(
                 (model or models.embedder).identity,
                 "gives vectors of another length than it did when the video was preprocessed",
             )
-        return said
+        return reply
 
     def frames(self, first: int, last: int, total: int) -> list[bytes]:
         """Returns the frames of some segments as JPEG files: of `total` ones that there are, the last at least."""
         begin, end = min(first * _FRAMES, total - 1), min((last + 1) * _FRAMES, total)
-        read = self._context.sandbox.read_file
-        return [read(f"{FOLDER}/frames/{number:06d}.jpg", limit=_LARGEST_FRAME) for number in range(begin, end)]
+        read_file = self._context.sandbox.read_file
+        return [read_file(f"{FOLDER}/frames/{number:06d}.jpg", limit=_LARGEST_FRAME) for number in range(begin, end)]
 
 
 class _OutOfTime(Exception):

@@ -17,7 +17,7 @@ from tvsnap.plugins.training import arithmetic
 from tvsnap.plugins.video.models import Answer, Prompt, Vectors, failure
 
 _PARTS = (".safetensors", ".json", ".txt", ".model", ".jinja")
-"""What a model consists of; pickles (`.bin`) are not loaded, as they may be programs."""
+"""The files of a model; pickles (`.bin`) are not loaded, because they may be programs."""
 _BLOCK = 1 << 20
 
 
@@ -55,7 +55,7 @@ class _Loaded:
         torch, transformers = _packages()
         try:
             processor = transformers.AutoProcessor.from_pretrained(self.folder, local_files_only=True)
-            model, found = getattr(transformers, self._kind).from_pretrained(
+            model, loading = getattr(transformers, self._kind).from_pretrained(
                 self.folder,
                 local_files_only=True,
                 use_safetensors=True,
@@ -65,7 +65,7 @@ class _Loaded:
             model = model.to(self.device).eval()
         except Exception as error:  # damaged files and lacking packages lead to errors of many kinds
             raise UsageError(f"the model in {self.folder} cannot be loaded: {type(error).__name__}: {error}") from None
-        if missing := sorted(map(str, [*found["missing_keys"], *found["mismatched_keys"]])):
+        if missing := sorted(map(str, [*loading["missing_keys"], *loading["mismatched_keys"]])):
             raise UsageError(f"the model in {self.folder} lacks weights, which would be random: {missing[:3]}")
         return processor, model
 
@@ -74,14 +74,14 @@ class _Loaded:
         from PIL import Image, UnidentifiedImageError
 
         try:
-            with Image.open(io.BytesIO(picture), formats=("JPEG",)) as found:
-                if math.prod(found.size) > self._most_pixels:
+            with Image.open(io.BytesIO(picture), formats=("JPEG",)) as image:
+                if math.prod(image.size) > self._most_pixels:
                     raise failure(
                         self.name,
-                        f"was given a picture of {found.width} x {found.height} pixels, and most_pixels is "
+                        f"was given a picture of {image.width} x {image.height} pixels, and most_pixels is "
                         f"{self._most_pixels}",
                     )
-                return found.convert("RGB")
+                return image.convert("RGB")
         except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
             raise failure(self.name, f"was given what is no JPEG file: {error}") from None
 
@@ -102,7 +102,7 @@ class Clip:
                 cache of Hugging Face has it. Nothing is downloaded.
             batch: pictures or texts in memory at a time.
             device: as PyTorch names it.
-            most_pixels: of one picture; larger ones are an error.
+            most_pixels: pixels of one picture, at most; larger ones are an error.
 
         Raises:
             UsageError: an argument makes no sense, the model is not there, or a package is missing.
@@ -137,16 +137,16 @@ class Clip:
 
         return self._embed(pictures, prepared, "get_image_features", seconds)
 
-    def _embed(self, given: Sequence[Any], prepared: Any, features: str, seconds: float) -> Vectors:
+    def _embed(self, items: Sequence[Any], prepared: Any, features: str, seconds: float) -> Vectors:
         until = time.monotonic() + seconds
         vectors: list[list[float]] = []
         with self._loaded.used(until) as (processor, model):
-            for start in range(0, len(given), self._batch):
+            for start in range(0, len(items), self._batch):
                 if time.monotonic() > until:
                     self._loaded.out_of_time()
-                inputs = prepared(processor, given[start : start + self._batch]).to(self._loaded.device)
-                found = getattr(model, features)(**inputs)
-                vectors += getattr(found, "pooler_output", found).float().cpu().tolist()
+                inputs = prepared(processor, items[start : start + self._batch]).to(self._loaded.device)
+                output = getattr(model, features)(**inputs)
+                vectors += getattr(output, "pooler_output", output).float().cpu().tolist()
         return Vectors(vectors)
 
 
@@ -161,7 +161,7 @@ class Captioner:
         Args:
             path: as of `Clip`.
             device: as PyTorch names it.
-            most_pixels: of one picture; larger ones are an error.
+            most_pixels: pixels of one picture, at most; larger ones are an error.
 
         Raises:
             UsageError: an argument makes no sense, the model is not there, or a package is missing.
@@ -181,8 +181,8 @@ class Captioner:
             return [self._ask(processor, model, prompt, until) for prompt in prompts]
 
     def _ask(self, processor: Any, model: Any, prompt: Prompt, until: float) -> Answer:
-        left = until - time.monotonic()
-        if left <= 0:
+        seconds_left = until - time.monotonic()
+        if seconds_left <= 0:
             self._loaded.out_of_time()
         content: list[dict[str, Any]] = [
             {"type": "image", "image": self._loaded.opened(picture)} for picture in prompt.pictures
@@ -193,16 +193,16 @@ class Captioner:
         inputs = processor.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
         ).to(self._loaded.device)
-        given = inputs["input_ids"].shape[1]
-        found = model.generate(
-            **inputs, max_new_tokens=prompt.most_tokens, max_time=left, do_sample=False, num_beams=1
-        )[0, given:]
+        prompt_length = inputs["input_ids"].shape[1]
+        tokens = model.generate(
+            **inputs, max_new_tokens=prompt.most_tokens, max_time=seconds_left, do_sample=False, num_beams=1
+        )[0, prompt_length:]
         if time.monotonic() > until:
             self._loaded.out_of_time()  # the answer may be cut off
-        text = processor.decode(found, skip_special_tokens=True).strip()
+        text = processor.decode(tokens, skip_special_tokens=True).strip()
         if not text:
             raise failure(self._loaded.name, "gave an empty answer")
-        return Answer(text, {"prompt_tokens": given, "completion_tokens": len(found)})
+        return Answer(text, {"prompt_tokens": prompt_length, "completion_tokens": len(tokens)})
 
 
 def _packages() -> tuple[Any, Any]:

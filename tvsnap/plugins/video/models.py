@@ -27,7 +27,7 @@ _REQUEST = "/tmp/.tvsnap-prompts.json"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model is asked.
+    """A question to a model.
 
     Attributes:
         text: the question, or what is to be done.
@@ -42,11 +42,11 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model answered.
+    """A model's answer.
 
     Attributes:
         text: the answer.
-        cost: what it cost beyond time, by unit, such as {"tokens": 812, "usd": 0.0004}.
+        cost: its cost beyond time, by unit, such as {"tokens": 812, "usd": 0.0004}.
     """
 
     text: str
@@ -59,7 +59,7 @@ class Vectors:
 
     Attributes:
         vectors: one for each of what was given, all of the same length.
-        cost: what they cost, by unit; see `Answer.cost`.
+        cost: their cost, by unit; see `Answer.cost`.
     """
 
     vectors: Sequence[Sequence[float]]
@@ -162,13 +162,13 @@ class InSandbox:
             InfrastructureError: the command failed, took too long, or printed something else.
         """
         assert sandbox is not None  # as `in_sandbox` says
-        told = []
+        requests = []
         for number, prompt in enumerate(prompts):
             paths = [f"{_REQUEST}.{number}.{place}.jpg" for place in range(len(prompt.pictures))]
             for path, picture in zip(paths, prompt.pictures, strict=True):
                 sandbox.write_file(path, picture, user="root")
-            told.append({"text": prompt.text, "pictures": paths, "most_tokens": prompt.most_tokens})
-        sandbox.write_file(_REQUEST, json.dumps(told).encode(), user="root")
+            requests.append({"text": prompt.text, "pictures": paths, "most_tokens": prompt.most_tokens})
+        sandbox.write_file(_REQUEST, json.dumps(requests).encode(), user="root")
         outcome = sandbox.exec(f"({self._command}\n) < {_REQUEST}", timeout=seconds, user=self._user, separate=True)
         sandbox.exec(f"rm -f {_REQUEST}*", timeout=_CLEARING, user="root")
         if outcome.exit_code != 0 or outcome.truncated:
@@ -188,7 +188,7 @@ def failure(identity: str, reason: str) -> DependencyFailed:
 
     Args:
         identity: which model it is.
-        reason: what follows its name, such as "gave an empty answer".
+        reason: the text after its name, such as "gave an empty answer".
     """
     return DependencyFailed(f"the model {identity!r} {reason}; {_AGAIN}")
 
@@ -203,7 +203,7 @@ class Models:
     """The models that the tools of videos ask. What is not given is done without a model, by rules.
 
     Attributes:
-        embedder: of captions, and of what is looked for.
+        embedder: makes vectors of captions, and of searched texts.
         captioner: says what a segment shows; by default the text, the words and the objects in it.
         answerer: answers questions about pictures; by default the facts that are most similar to the question.
         reasoner: turns questions about objects into SQL, and rows into an answer; by default, names of objects
@@ -223,7 +223,7 @@ class Models:
         Raises:
             UsageError: a model does not say which one it is, or is of another kind than its part needs.
         """
-        found = {}
+        identities = {}
         for part, model in vars(self).items():
             if model is None and part != "embedder":
                 continue
@@ -236,8 +236,8 @@ class Models:
                     f"the {part} {model!r} has no `identity`: a text that names model, version and settings, "
                     "so that answers of one are never taken for those of another"
                 )
-            found[part] = identity
-        return found
+            identities[part] = identity
+        return identities
 
 
 class Asked:
@@ -260,7 +260,7 @@ class Asked:
 
     @property
     def cost(self) -> dict[str, float]:
-        """What it has cost so far, by unit."""
+        """The cost so far, by unit."""
         return dict(self._cost)
 
     def texts(self, model: Model, prompts: Sequence[Prompt]) -> list[str]:
@@ -297,21 +297,21 @@ class Asked:
         """Returns vectors of pictures, of length 1, packed as 32-bit numbers; raises what `texts` does."""
         return self._packed(model, pictures, lambda: model.embed_pictures(pictures, seconds=self.left))
 
-    def _packed(self, model: Embedder, given: Sequence[str] | Sequence[bytes], ask: Any) -> list[bytes]:
+    def _packed(self, model: Embedder, items: Sequence[str] | Sequence[bytes], ask: Any) -> list[bytes]:
         import numpy
 
-        said = self._ask(model, ask)
+        answer = self._ask(model, ask)
         try:
-            vectors = [numpy.asarray(one, dtype=float) for one in said.vectors]
+            vectors = [numpy.asarray(one, dtype=float) for one in answer.vectors]
         except (AttributeError, OverflowError, TypeError, ValueError) as error:
             raise failure(model.identity, f"gave no vectors: {error}") from None
         shapes = {one.shape for one in vectors}
         finite = all(numpy.isfinite(one).all() for one in vectors)
-        if len(vectors) != len(given) or len(shapes) > 1 or not finite or any(len(shape) != 1 for shape in shapes):
-            raise failure(model.identity, f"must give {len(given)} lists of finite numbers, all of one length")
-        if any(one and not vector.any() for one, vector in zip(given, vectors, strict=True)):
+        if len(vectors) != len(items) or len(shapes) > 1 or not finite or any(len(shape) != 1 for shape in shapes):
+            raise failure(model.identity, f"must give {len(items)} lists of finite numbers, all of one length")
+        if any(one and not vector.any() for one, vector in zip(items, vectors, strict=True)):
             raise failure(model.identity, "gave a vector of zeros, which is similar to nothing")
-        self._add(said.cost, model)
+        self._add(answer.cost, model)
         # Only directions are compared. First the largest number becomes 1: a square of the numbers may be no float.
         scaled = [one / numpy.abs(one).max() if one.any() else one for one in vectors]
         return [(one / (numpy.linalg.norm(one) or 1.0)).astype("<f4").tobytes() for one in scaled]
@@ -332,11 +332,11 @@ class Asked:
             self._cost["model_s"] += round(time.monotonic() - began, 3)
 
     def _add(self, cost: Mapping[str, float], model: Model | Embedder) -> None:
-        known = isinstance(cost, Mapping) and all(
+        is_valid = isinstance(cost, Mapping) and all(
             isinstance(unit, str) and isinstance(number, (int, float)) and 0 <= number <= MOST_COST
             for unit, number in cost.items()
         )
-        if not known:
+        if not is_valid:
             raise failure(model.identity, f"gave a cost that is no number from 0 to 2^53: {str(cost)[:80]}")
         for unit, number in cost.items():
             self._cost[unit] += number

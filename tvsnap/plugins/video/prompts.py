@@ -1,4 +1,4 @@
-"""What models are asked about videos, and what the tools answer where there is no model."""
+"""Prompts about videos for models, and the tools' answers without a model."""
 
 from __future__ import annotations
 
@@ -21,63 +21,63 @@ _MOST_CATEGORIES = 200
 
 def caption(segment: Mapping[str, Any], frames: Sequence[bytes]) -> Prompt:
     """Returns what a captioner is asked about a segment."""
-    known = "".join(
+    texts = "".join(
         f" {title}: {segment[name]!r}."
         for name, title in (("shown", "Text in the picture"), ("spoken", "Words that are spoken"))
         if segment[name]
     )
     return Prompt(
         "These frames follow each other within two seconds of a video. Say in one or two sentences what happens, "
-        f"who and what is to be seen, and what text is shown.{known}",
+        f"who and what is to be seen, and what text is shown.{texts}",
         tuple(frames),
         most_tokens=120,
     )
 
 
-def question(asked: str, segments: Sequence[Mapping[str, Any]], frames: Sequence[bytes]) -> Prompt:
+def question(question_text: str, segments: Sequence[Mapping[str, Any]], frames: Sequence[bytes]) -> Prompt:
     """Returns what an answerer is asked about a few segments."""
     captions = "\n".join(f"{one['segment_id']}: {one['caption']}" for one in segments)
     return Prompt(
         "These frames follow each other in a part of a video. First describe in a few sentences what happens. Then "
-        f"answer briefly, from what is to be seen: {asked}\nCaptions of the part, by segment:\n{captions}",
+        f"answer briefly, from what is to be seen: {question_text}\nCaptions of the part, by segment:\n{captions}",
         tuple(frames),
     )
 
 
-def program(asked: str, objects: Sequence[Mapping[str, Any]]) -> Prompt:
+def program(question_text: str, objects: Sequence[Mapping[str, Any]]) -> Prompt:
     """Returns what a reasoner is asked, so that it writes a query."""
     categories = sorted({str(one["category"]) for one in objects})[:_MOST_CATEGORIES]
     return Prompt(
         "A SQLite database knows the objects in a video and the two-second segments that they are in:\n"
         f"{_SCHEMA}\nCategories: {', '.join(categories) or 'none'}.\n"
-        f"Write one SELECT that answers this question, and nothing else: {asked}"
+        f"Write one SELECT that answers this question, and nothing else: {question_text}"
     )
 
 
 def bare(answer: str) -> str:
     """Returns a query without the marks that models put around code."""
-    found = _FENCE.search(answer)
-    return (found[1] if found else answer).strip().rstrip(";")
+    fence = _FENCE.search(answer)
+    return (fence[1] if fence else answer).strip().rstrip(";")
 
 
-def rows(asked: str, query: str, result: Mapping[str, Any]) -> Prompt:
+def rows(question_text: str, query: str, result: Mapping[str, Any]) -> Prompt:
     """Returns what a reasoner is asked about the result of its query."""
     return Prompt(
-        f"The question about a video: {asked}\nThe query: {query}\nIts result: {result}\n"
+        f"The question about a video: {question_text}\nThe query: {query}\nIts result: {result}\n"
         "Answer the question from the result in one or two sentences. If it does not tell, say that it does not."
     )
 
 
-def objects_by_name(asked: str, objects: Sequence[Mapping[str, Any]], total: int) -> str:
+def objects_by_name(question_text: str, objects: Sequence[Mapping[str, Any]], total: int) -> str:
     """Returns what is known of the objects that a question names, by category; of all if it names none."""
     by_category = defaultdict(list)
     for one in objects:
         if one["segments"]:
             by_category[str(one["category"])].append(one)
-    words = {_singular(word) for word in re.findall(r"\w+", asked.lower())}
+    words = {_singular(word) for word in re.findall(r"\w+", question_text.lower())}
     parts = {category: {_singular(word) for word in category.lower().split()} for category in by_category}
-    known = set().union(*parts.values()) if parts else set()
-    wanted = words & known
+    vocabulary = set().union(*parts.values()) if parts else set()
+    wanted = words & vocabulary
     named = [category for category in by_category if wanted <= parts[category]] if wanted else list(by_category)
     if wanted and not named:  # a red square, where there are red circles and blue squares
         return f"No object in the memory is all of: {', '.join(sorted(wanted))}. There are: {', '.join(by_category)}."
@@ -85,21 +85,23 @@ def objects_by_name(asked: str, objects: Sequence[Mapping[str, Any]], total: int
         return "There are no objects in the memory."
     lines = []
     for category in sorted(named):
-        found = by_category[category]
+        members = by_category[category]
         count = (
-            f"There is 1 {category}" if len(found) == 1 else f"There are {len(found)} objects of category {category}"
+            f"There is 1 {category}"
+            if len(members) == 1
+            else f"There are {len(members)} objects of category {category}"
         )
-        seen = "; ".join(f"object {one['object_id']} in {_spans(one['segments'])}" for one in found)
-        lines.append(f"{count}: {seen}.")
+        places = "; ".join(f"object {one['object_id']} in {_spans(one['segments'])}" for one in members)
+        lines.append(f"{count}: {places}.")
     return " ".join(lines) + f" The video has {total} segments."
 
 
 def facts(segments: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the single facts that are known of some segments, each once."""
-    found: dict[str, None] = {}
+    statements: dict[str, None] = {}
     for one in segments:
-        found.update(dict.fromkeys(str(one["caption"]).split("; ")))
-    return list(found)
+        statements.update(dict.fromkeys(str(one["caption"]).split("; ")))
+    return list(statements)
 
 
 def most_similar(question: bytes, facts: Sequence[bytes]) -> list[int]:

@@ -59,7 +59,7 @@ class Scene:
 
     @property
     def name(self) -> str:
-        """What the thing is called."""
+        """The name of the thing."""
         return " ".join(self.thing)
 
     def described(self) -> dict[str, Any]:
@@ -100,24 +100,26 @@ def story(seed: int, scenes: int = 5, seconds: int = 6) -> Story:
 
     Args:
         seed: any number; its rest by five chooses the kind of question.
-        scenes: how many scenes, from 3 to 10.
-        seconds: of each scene.
+        scenes: the number of scenes, from 3 to 10.
+        seconds: the length of each scene.
     """
     chance = random.Random(seed)
     things = chance.sample([(colour, shape) for colour in _COLOURS for shape in _SHAPES], scenes)
     signs, numbers = chance.sample(_SIGNS, len(_SIGNS)), chance.sample(_NUMBERS, len(_NUMBERS))
     sentences = chance.sample(_SENTENCES, len(_SENTENCES))
-    made = []
+    story_scenes = []
     for number, thing in enumerate(things):
-        said = sentences[number // 2 % len(sentences)].format(number=numbers[number]) if number % 2 else ""
-        sign = "" if said else signs[number]
+        speech = sentences[number // 2 % len(sentences)].format(number=numbers[number]) if number % 2 else ""
+        sign = "" if speech else signs[number]
         background = chance.choice(_BACKGROUNDS)
-        made.append(Scene(seconds, thing, chance.choice(list(_MOVES)), background, sign, said))
+        story_scenes.append(Scene(seconds, thing, chance.choice(list(_MOVES)), background, sign, speech))
     kind = (_sign, _number, _motion, _first, _count)[seed % 5]
-    question, right, others = kind(made, chance)
+    question, right, others = kind(story_scenes, chance)
     options = [right, *chance.sample([other for other in others if other != right], OPTIONS - 1)]
     chance.shuffle(options)
-    return Story(f"sample-{seed:04d}-{scenes}x{seconds}", tuple(made), question, tuple(options), options.index(right))
+    return Story(
+        f"sample-{seed:04d}-{scenes}x{seconds}", tuple(story_scenes), question, tuple(options), options.index(right)
+    )
 
 
 def make(cache: Cache, folder: str | Path, stories: Sequence[Story], image: str | Image = "video") -> list[Question]:
@@ -126,7 +128,7 @@ def make(cache: Cache, folder: str | Path, stories: Sequence[Story], image: str 
     Args:
         cache: an open cache.
         folder: is made if it is not there, see `tvsnap.video.egoschema`.
-        stories: what to make.
+        stories: the stories.
         image: with the environment `video`.
 
     Returns:
@@ -145,11 +147,11 @@ def make(cache: Cache, folder: str | Path, stories: Sequence[Story], image: str 
                 scenes = [scene.described() for scene in one.scenes]
                 request = json.dumps({"path": path, "width": WIDTH, "height": HEIGHT, "scenes": scenes})
                 command = f"python3 -I -B /run/tvsnap/video.pyz sample {shlex.quote(request)}"
-                done = rollout.call("exec", {"command": command}, timeout=_TIMEOUT)
-                if done.exit_code != 0:
-                    raise InfrastructureError(f"the video {one.id} could not be made: {done.output[-300:]}")
+                result = rollout.call("exec", {"command": command}, timeout=_TIMEOUT)
+                if result.exit_code != 0:
+                    raise InfrastructureError(f"the video {one.id} could not be made: {result.output[-300:]}")
                 rollout.get(path, folder / VIDEOS / f"{one.id}.mp4")
-    told = [
+    entries = [
         {
             "q_uid": one.id,
             "google_drive_id": "",
@@ -158,7 +160,7 @@ def make(cache: Cache, folder: str | Path, stories: Sequence[Story], image: str 
         }
         for one in stories
     ]
-    (folder / QUESTIONS).write_text(json.dumps(told, indent=1))
+    (folder / QUESTIONS).write_text(json.dumps(entries, indent=1))
     (folder / ANSWERS).write_text(json.dumps({one.id: one.answer for one in stories}, indent=1))
     return read_questions(folder)
 

@@ -40,7 +40,7 @@ class DataFile:
     Attributes:
         path: on this machine; compressed if its name ends in .gz, .bz2 or .xz.
         format: a script of SQL or an archive of pg_dump, a table as CSV, or a SQLite database.
-        dialect: of a script: "mysql", or the database system's own; None to detect it.
+        dialect: the dialect of a script: "mysql", or the database system's own; None to detect it.
         table: the table that a CSV becomes; "" otherwise.
     """
 
@@ -65,7 +65,7 @@ class Database:
     """Files that are loaded one after the other.
 
     Attributes:
-        name: of the database; "" for those that a script names itself, or else for the file's own name.
+        name: the database's name; "" for those that a script names itself, or else for the file's own name.
         files: at least one.
     """
 
@@ -74,7 +74,7 @@ class Database:
 
     @property
     def title(self) -> str:
-        """What people call it before it is loaded."""
+        """Its name for people before it is loaded."""
         return self.name or ", ".join(file.path.name for file in self.files)
 
 
@@ -115,7 +115,7 @@ def given(files: Iterable[tuple[str | None, Path]], dialect: str | None) -> tupl
     """
     if dialect is not None and dialect not in DIALECTS:
         raise UsageError(f'--dialect: must be {", ".join(DIALECTS)}, not "{dialect}"')
-    found: list[Database] = []
+    databases: list[Database] = []
     for name, path in files:
         try:
             name = "" if name is None else check_database_name(name)
@@ -123,8 +123,8 @@ def given(files: Iterable[tuple[str | None, Path]], dialect: str | None) -> tupl
         except UsageError as error:
             raise UsageError(f"--database: {error}") from None
         file = replace(file, dialect=dialect or file.dialect) if file.format == "sql" else file
-        if name and found and found[-1].name == name:
-            found[-1] = Database(name, (*found[-1].files, file))
+        if name and databases and databases[-1].name == name:
+            databases[-1] = Database(name, (*databases[-1].files, file))
         else:
-            found.append(Database(name, (file,)))
-    return tuple(found)
+            databases.append(Database(name, (file,)))
+    return tuple(databases)

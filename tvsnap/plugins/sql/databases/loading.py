@@ -130,8 +130,8 @@ class DatabaseLoader:
                 for suffix, path in parts:
                     with path.open("rb") as stream:
                         write_file(root, inside + suffix, stream)
-                said = {"path": inside, "format": load.format, **({"table": load.table} if load.table else {})}
-                plan.append({"name": load.database, "files": [said]})
+                file_entry = {"path": inside, "format": load.format, **({"table": load.table} if load.table else {})}
+                plan.append({"name": load.database, "files": [file_entry]})
             chosen = data.get("database") or next((load.database or load.first for load in loads), "") or None
             write_file(root, _PLAN, json.dumps({"database": chosen, "databases": plan}).encode())
             write_file(root, _PROGRAM, sql_program())
@@ -211,24 +211,24 @@ def _scripts(
 def _read(system: SystemName, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]) -> list[_Load]:
     """Returns what to load for a dump of MySQL, as far as the system can load it."""
     try:
-        read = dumps.read_mysql(file.path, work / f"dump-{len(list(work.iterdir()))}", system)
+        translation = dumps.read_mysql(file.path, work / f"dump-{len(list(work.iterdir()))}", system)
     except UsageError as error:
         raise BuildStepFailed(f"failed: {error}") from error
-    for text in read.notes:
+    for text in translation.notes:
         note(f"{file.path.name}: {text}")
-    if entry.name and read.databases and entry.name.lower() not in map(str.lower, read.databases):
+    if entry.name and translation.databases and entry.name.lower() not in map(str.lower, translation.databases):
         raise BuildStepFailed(
-            f"failed: {file.path.name} names its databases itself ({', '.join(read.databases)}); give it without "
-            f"a name instead of as {entry.name}"
+            f"failed: {file.path.name} names its databases itself ({', '.join(translation.databases)}); give it "
+            f"without a name instead of as {entry.name}"
         )
     if system == "mariadb":  # MariaDB's errors then name the lines of the dump
-        (script,) = [path for _, path in read.scripts]
-        first = next(iter(read.databases), "")
+        (script,) = [path for _, path in translation.scripts]
+        first = next(iter(translation.databases), "")
         return [
             _Load("" if first else entry.name or file.database, script, "sql", first=first, title=f"{file.stem}.sql")
         ]
     title = f"{file.stem}.translated.sql"
-    return [_Load(name or entry.name or file.database, path, "sql", title=title) for name, path in read.scripts]
+    return [_Load(name or entry.name or file.database, path, "sql", title=title) for name, path in translation.scripts]
 
 
 def _names_databases(system: SystemName, path: Path) -> bool:

@@ -21,8 +21,8 @@ SYSTEMS = {"postgres": "Postgres", "mariadb": "MariaDB", "sqlite": "SQLite"}
 def system(name: str) -> DatabaseSystem:
     """Returns a database system by name; its driver is imported only now."""
     module = importlib.import_module(f"{__package__}.{name}.system")
-    found: DatabaseSystem = getattr(module, SYSTEMS[name])()
-    return found
+    database_system: DatabaseSystem = getattr(module, SYSTEMS[name])()
+    return database_system
 
 
 def start(name: str, path: str) -> None:
@@ -33,16 +33,16 @@ def start(name: str, path: str) -> None:
     from .session import Session
 
     end_listener(path)
-    found = system(name)
-    ready, said = os.pipe()
+    database_system = system(name)
+    reading, writing = os.pipe()
     if os.fork():
-        os.close(said)
-        with os.fdopen(ready) as stream:
+        os.close(writing)
+        with os.fdopen(reading) as stream:
             trouble = stream.read()
         if trouble != "ready":
             raise SystemFailed(trouble or "it ended while it was starting")
         return
-    os.close(ready)
+    os.close(reading)
     os.setsid()
     shorten_command_line()
     os.chdir("/")
@@ -50,11 +50,11 @@ def start(name: str, path: str) -> None:
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
     os.close(nothing)
-    with os.fdopen(said, "w") as stream:
+    with os.fdopen(writing, "w") as stream:
         try:
-            found.start()
-            session = Session(found)
-            end_with_statement(found)
+            database_system.start()
+            session = Session(database_system)
+            end_with_statement(database_system)
             listener = session.listen(path)
         except BaseException as error:
             stream.write(str(error) or type(error).__name__)

@@ -50,7 +50,7 @@ def advice(system: str, query: str, error: str) -> str:
 
     Args:
         system: the database system's name.
-        query: what was asked.
+        query: the text that was asked.
         error: in the database system's words.
     """
     client = _CLIENTS[system]

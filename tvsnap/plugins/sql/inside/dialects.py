@@ -170,8 +170,7 @@ xmlparse xmlpi xmlroot xmlserialize xmltable xmlvalidate xpath xpath_exists
 """)
 """`pg_proc` of PostgreSQL 15: the stable functions that are useful in a query, the volatile ones without an effect, and
 those of the grammar. Not included: `txid_current`, which takes a transaction id, and functions that read or run
-something
-named by a text, such as `table_to_xml`, `query_to_xml`, `ts_stat` and `ts_rewrite`, as it is not known what that is."""
+something that a text names, such as `table_to_xml`, `query_to_xml`, `ts_stat` and `ts_rewrite`."""
 
 _POSTGRES_CHANCE = _names("""
 clock_timestamp gen_random_uuid inet_client_port mxid_age now pg_backend_pid pg_blocking_pids pg_conf_load_time
@@ -186,7 +185,7 @@ txid_status
 _POSTGRES_EXTENSIONS_CHANCE = _names(
     "gen_random_bytes gen_salt uuid_generate_v1 uuid_generate_v1mc uuid_generate_v4 pg_stat_statements"
 )
-"""Of extensions such as pgcrypto."""
+"""Functions of extensions such as pgcrypto."""
 
 _POSTGRES_LATER_CHANCE = _names("array_sample array_shuffle random_normal uuidv4 uuidv7")
 
@@ -208,7 +207,7 @@ jsonb_path_exists_tz jsonb_path_match_tz jsonb_path_query_array_tz jsonb_path_qu
 jsonb_populate_record jsonb_populate_recordset jsonb_to_record jsonb_to_recordset time timestamp timestamptz timezone
 tsmultirange tsrange tstzmultirange tstzrange xmltable
 """)
-"""Those that have the name of a type are conversions if they have one argument."""
+"""Functions with the name of a type: with one argument they are conversions."""
 
 _GEOMETRY = _names("""
 area asbinary astext aswkb aswkt boundary buffer centroid contains convexhull crosses dimension disjoint endpoint
@@ -266,7 +265,7 @@ STABLE_SHOWS = _names("""
 authors character charset collation columns contributors count create databases engines errors fields function grants
 index indexes keys locales package plugins privileges procedure schemas tables triggers warnings
 """)
-"""What MariaDB's SHOW lists independently of the server's activity and the clock."""
+"""Lists of MariaDB's SHOW that are independent of the server's activity and the clock."""
 
 FILE_TIMES = _names("""
 avg_row_length check_time create_time data_free data_length index_length max_data_length table_rows update_time

@@ -61,12 +61,12 @@ def _load_file(system: DatabaseSystem, database: str, file: Dict[str, Any], note
         with _unpacked(file["path"]) as path:
             if file["format"] == "sql":
                 notes += [f"{name}: {note}" for note in system.load_script(path, database)]
-                done = f" into {database}" if database else ""
+                target = f" into {database}" if database else ""
             else:
-                done = _FORMATS[file["format"]](system, database, path, file)
+                target = _FORMATS[file["format"]](system, database, path, file)
     except (SystemFailed, OSError) as error:
         raise SystemFailed(f"{name}: {getattr(error, 'strerror', None) or error}") from None
-    return f"loaded {name}{done} in {time.perf_counter() - began:.1f} s"
+    return f"loaded {name}{target} in {time.perf_counter() - began:.1f} s"
 
 
 def _load_csv(system: DatabaseSystem, database: str, path: str, file: Dict[str, Any]) -> str:

@@ -1,4 +1,6 @@
-"""What a statement may use besides its words: views, defaults, triggers and functions with chance or the clock.
+"""Parts of a database that a statement may use besides its words, and that depend on chance or the clock.
+
+They are views, defaults, triggers and functions.
 
 The host says which names a statement contains (`Words`), a database system which of those depend on chance
 (`Definitions`). A name counts wherever it stands: if a column has the same name as a view, that costs a snapshot at
@@ -19,10 +21,10 @@ class Words:
 
     Attributes:
         names: all names and words in it, in lower case; None if they are not known.
-        calls: of those, functions that are not known to be the database system's own and independent of chance.
+        calls: functions among those that are not known to be the database system's own and independent of chance.
         called: all that stand where a function's name may stand.
-        defined: what it creates or alters, if that may depend on chance.
-        made: what it creates or alters.
+        defined: names that it creates or alters, if they may depend on chance.
+        made: names that it creates or alters.
         timed: what it creates or alters may hold a time of day, or a time that is set where nothing is written.
         defines: it creates or alters something.
         executes: it may execute something that its words do not show, or draws a salt, or records the time.
@@ -42,10 +44,10 @@ class Words:
     plain: bool = False
 
     @classmethod
-    def of(cls, said: Dict[str, Any]) -> Words:
+    def of(cls, request: Dict[str, Any]) -> Words:
         """Converts them from the JSON of a request."""
-        sets: Dict[str, Any] = {name: frozenset(value) for name, value in said.items() if isinstance(value, list)}
-        return cls(**{**said, **sets})
+        sets: Dict[str, Any] = {name: frozenset(value) for name, value in request.items() if isinstance(value, list)}
+        return cls(**{**request, **sets})
 
     def said(self) -> Dict[str, Any]:
         """Converts them to the JSON of a request."""
@@ -96,29 +98,29 @@ class Definitions:
 
 def together(parts: Iterable[object]) -> Dict[str, Any]:
     """Returns the union of several: names that any of them has, and the disjunction of their flags."""
-    told: Dict[str, Any] = {}
+    union: Dict[str, Any] = {}
     for part in parts:
         for name, value in vars(part).items():
             if isinstance(value, (bool, frozenset)):
-                told[name] = told[name] | value if name in told else value
-    return told
+                union[name] = union[name] | value if name in union else value
+    return union
 
 
-def closed(found: Iterable[str], edges: Iterable[Tuple[str, str]]) -> Set[str]:
+def closed(members: Iterable[str], edges: Iterable[Tuple[str, str]]) -> Set[str]:
     """Returns what was found, and everything that depends on it: in each edge, the first depends on the second."""
-    known, edges = set(found), list(edges)
-    more = known
+    closure, edges = set(members), list(edges)
+    more = closure
     while more:
-        known |= more
-        more = {upper for upper, lower in edges if lower in known} - known
-    return known
+        closure |= more
+        more = {upper for upper, lower in edges if lower in closure} - closure
+    return closure
 
 
 class Reach:
     """Decides whether chance may have influenced requests, by what is defined before and after."""
 
-    def __init__(self, known: Optional[Definitions]) -> None:
-        self._known = known
+    def __init__(self, definitions: Optional[Definitions]) -> None:
+        self._definitions = definitions
         self._marked: Set[str] = set()
         self._timed: Set[str] = set()
         self._stirred = False
@@ -127,55 +129,61 @@ class Reach:
 
     @property
     def seeds(self) -> bool:
-        return self._known is None or self._known.seeds
+        return self._definitions is None or self._definitions.seeds
 
-    def learn(self, known: Optional[Definitions]) -> None:
-        before, self._known = self._known, known
-        if known is None:
+    def learn(self, definitions: Optional[Definitions]) -> None:
+        before, self._definitions = self._definitions, definitions
+        if definitions is None:
             return
-        if known.complete:
+        if definitions.complete:
             self._marked.clear()
-        elif self._unread and (before is None or before.version != known.version):
+        elif self._unread and (before is None or before.version != definitions.version):
             self._unknown = True  # a table with an unknown definition, of which nothing will be reported
         self._unread = False
 
     def note(self, words: Words, kind: str) -> None:
-        """Notes what a request has defined, as the database system may not report it at once."""
+        """Notes what a request has defined, because the database system may not report it at once."""
         names = words.names
         if names is None or words.executes or words.calls or not names.isdisjoint(_STIRRING):
             self._stirred = True  # there are rows to be cleaned up
-        if words.unseen or self._known is None or words.calls - self._known.pure:
+        if words.unseen or self._definitions is None or words.calls - self._definitions.pure:
             self._unread = True
         if words.defines:
-            made = words.made or names or NONE
+            targets = words.made or names or NONE
             if words.defined or self._may_meet(words, kind):
-                self._marked |= words.defined or made
+                self._marked |= words.defined or targets
             elif words.timed or self._meets_times(words):
-                self._timed |= made
+                self._timed |= targets
 
     def is_doubtful(self, words: Words, kind: str) -> bool:
         """Returns whether chance may influence a request of a kind (`read`, `write` or `other`) behind its words."""
         return self._may_meet(words, kind) or (kind != "read" and (self._unknown or self._meets_times(words)))
 
     def _meets_times(self, words: Words) -> bool:
-        known = self._known.timed if self._known is not None else NONE
-        return not (words.names or NONE).isdisjoint(known | self._timed)
+        timed = self._definitions.timed if self._definitions is not None else NONE
+        return not (words.names or NONE).isdisjoint(timed | self._timed)
 
     def _may_meet(self, words: Words, kind: str) -> bool:
         """Returns whether names may stand for something that depends on chance."""
-        known = self._known
-        if known is None or known.everything or words.executes or words.names is None or words.calls - known.pure:
+        definitions = self._definitions
+        if (
+            definitions is None
+            or definitions.everything
+            or words.executes
+            or words.names is None
+            or words.calls - definitions.pure
+        ):
             return True
-        if ANY in self._marked or not words.called.isdisjoint(known.impure):
+        if ANY in self._marked or not words.called.isdisjoint(definitions.impure):
             return True
-        met = known.reads | known.runs | self._marked
-        return not words.names.isdisjoint(met if kind == "read" else met | known.writes)
+        met = definitions.reads | definitions.runs | self._marked
+        return not words.names.isdisjoint(met if kind == "read" else met | definitions.writes)
 
     def may_change(self, words: Words) -> bool:
         """Returns whether mere reading may change something: it runs functions with unknown effects, or cleans up."""
-        known = self._known
-        if known is None or words.names is None:
+        definitions = self._definitions
+        if definitions is None or words.names is None:
             return True
-        if not words.called.isdisjoint(known.impure):
+        if not words.called.isdisjoint(definitions.impure):
             return True
-        return not words.names.isdisjoint(known.runs | known.swept if self._stirred else known.runs)
+        return not words.names.isdisjoint(definitions.runs | definitions.swept if self._stirred else definitions.runs)

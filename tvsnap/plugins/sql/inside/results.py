@@ -53,35 +53,35 @@ def render(answer: Answer, limit: int) -> Tuple[str, bool]:
         cut = cut or short
         room -= _size(part) + 1
         parts.append(part)
-    said: Dict[str, Any] = {}
+    content: Dict[str, Any] = {}
     if len(answer.results) == 1 and parts and not error:
-        said.update(parts[0])
+        content.update(parts[0])
     elif parts:
-        said["results"] = parts
+        content["results"] = parts
     if more:
-        said["more"] = True
-    return dump({**said, **after} or {"ok": True}), cut or more or left_out
+        content["more"] = True
+    return dump({**content, **after} or {"ok": True}), cut or more or left_out
 
 
 def shorten(text: str, limit: int) -> Tuple[str, bool]:
     """Returns a text, without its middle if it takes more than `limit` bytes of JSON, and whether that was so."""
-    kept = len(text)
+    length = len(text)
     shown = text
-    while kept and _size(shown) > limit:
-        kept = min(kept - 1, kept * limit // _size(shown))
-        shown = f"{text[: kept // 2]}{_CUT}{text[len(text) - kept // 2 :]}"
+    while length and _size(shown) > limit:
+        length = min(length - 1, length * limit // _size(shown))
+        shown = f"{text[: length // 2]}{_CUT}{text[len(text) - length // 2 :]}"
     return shown, shown != text
 
 
 def fitting(values: List[Any], limit: int) -> Tuple[List[Any], bool]:
     """Returns the first of `values`, as many as take at most `limit` bytes of JSON, and whether there were more."""
-    kept: List[Any] = []
+    fits: List[Any] = []
     for value in values:
         limit -= _size(value) + 1
         if limit < 0:
-            return kept, True
-        kept.append(value)
-    return kept, False
+            return fits, True
+        fits.append(value)
+    return fits, False
 
 
 def dump(value: Any) -> str:

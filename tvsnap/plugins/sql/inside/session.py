@@ -37,12 +37,12 @@ from .system import DatabaseSystem, Facts, StatementFailed
 
 LONGEST_REQUEST = 64 * 1024 * 1024
 LARGE = 256 * 1024
-"""Bytes of an answer after which memory is returned, as all memory of a process is in each snapshot of it."""
+"""Bytes of an answer after which memory is returned, because all memory of a process is in each snapshot of it."""
 _DEFINING = frozenset(("create", "alter", "drop", "rename", "comment"))
 
 
 @dataclass(frozen=True)
-class Done:
+class Record:
     """A request since the last observation: what it names, what it did at most, and whether it ended with an error.
 
     If it is `hidden`, chance may have influenced it by what was defined before.
@@ -59,11 +59,11 @@ class Session:
 
     def __init__(self, system: DatabaseSystem) -> None:
         self._system = system
-        self._known: Optional[Facts] = system.facts()
+        self._facts: Optional[Facts] = system.facts()
         self._token = secrets.token_hex(8)
         self._unsure = False  # anything may have been done since the last observation
         self._reach = Reach(system.definitions())
-        self._done: List[Done] = []
+        self._records: List[Record] = []
         self._heavy = False
         self._operations = {"sql": self._sql, "schema": self._schema, "observe": self._observe}
 
@@ -85,15 +85,15 @@ class Session:
     def answer(self, connection: socket.socket) -> None:
         """Answers the one request of a connection."""
         with connection.makefile("rb") as stream:
-            asked = stream.read(LONGEST_REQUEST + 1)
-        if len(asked) > LONGEST_REQUEST:
+            data = stream.read(LONGEST_REQUEST + 1)
+        if len(data) > LONGEST_REQUEST:
             return
-        request = json.loads(asked)
+        request = json.loads(data)
         try:
-            said = self._operations[request["op"]](request)
+            reply = self._operations[request["op"]](request)
         except Exception:  # a mistake of ours must not look like a result, nor end the session
-            said, self._unsure = {"broken": traceback.format_exc(limit=-3)}, True
-        connection.sendall(dump(said).encode("utf-8", "surrogatepass"))
+            reply, self._unsure = {"broken": traceback.format_exc(limit=-3)}, True
+        connection.sendall(dump(reply).encode("utf-8", "surrogatepass"))
 
     def _sql(self, request: Dict[str, Any]) -> Dict[str, Any]:
         words, kind = Words.of(request["words"]), request["kind"]
@@ -113,7 +113,7 @@ class Session:
         if answer.lost or answer.counted or (kind == "other" and not answer.unparsed):
             self._unsure = True
         if not answer.unparsed:
-            self._done.append(Done(words, kind, hidden or answer.told, bool(answer.error)))
+            self._records.append(Record(words, kind, hidden or answer.varies, bool(answer.error)))
             self._reach.note(words, kind)
         output, cut = render(answer, request["limit"])
         more = cut or any(result.more for result in answer.results)
@@ -125,17 +125,17 @@ class Session:
         began = time.perf_counter()
         limit = request["limit"]
         try:
-            said = self._system.schema(request["database"], request["table"])
+            reply = self._system.schema(request["database"], request["table"])
             failed = False
-            rest = len(dump({**said, "tables": [], "more": True}).encode())
-            said["tables"], cut = fitting(said["tables"], limit - rest)
+            rest = len(dump({**reply, "tables": [], "more": True}).encode())
+            reply["tables"], cut = fitting(reply["tables"], limit - rest)
             if cut:
-                said["more"] = True
+                reply["more"] = True
         except (LookupError, StatementFailed) as error:
             text, cut = shorten(str(error.args[0]), limit - 20)
-            said, failed = {"error": text}, True
+            reply, failed = {"error": text}, True
         duration = time.perf_counter() - began
-        return {"output": dump(said), "failed": failed, "timed_out": False, "truncated": cut, "duration": duration}
+        return {"output": dump(reply), "failed": failed, "timed_out": False, "truncated": cut, "duration": duration}
 
     def _observe(self, request: Dict[str, Any]) -> Dict[str, Any]:
         if self._heavy:
@@ -143,10 +143,10 @@ class Session:
             self._heavy = False
         facts = self._system.facts()
         chance, reproducible = self._nature()
-        changed = self._unsure or facts is None or facts != self._known
+        changed = self._unsure or facts is None or facts != self._facts
         if changed:
             self._token = secrets.token_hex(8)
-        self._known, self._unsure = facts, False
+        self._facts, self._unsure = facts, False
         return {
             "token": self._token,
             "processes": [os.getpid(), *self._system.processes],
@@ -158,22 +158,22 @@ class Session:
 
     def _nature(self) -> Tuple[bool, bool]:
         """Returns whether chance may have influenced what was done since the last observation, and whether not."""
-        done, self._done = self._done, []
-        rows = all(one.kind == "read" or _changes_rows(one) for one in done)
+        records, self._records = self._records, []
+        rows = all(one.kind == "read" or _changes_rows(one) for one in records)
         self._reach.learn(self._system.definitions(rows=rows))
         drew = self._system.drew()
         if drew is None:
             drew = False
-            for one in done:  # what they defined and dropped themselves counts
+            for one in records:  # what they defined and dropped themselves counts
                 drew = drew or one.hidden or self._reach.is_doubtful(one.words, one.kind)
                 if one.kind == "read" and self._reach.may_change(one.words):
                     self._unsure = True
-        sure = len(done) == 1 and done[0].words.plain and not (done[0].failed or drew)
+        sure = len(records) == 1 and records[0].words.plain and not (records[0].failed or drew)
         return drew, sure and self._system.alone()
 
 
-def _changes_rows(done: Done) -> bool:
-    return done.words.plain and not done.hidden and (done.words.names or _DEFINING).isdisjoint(_DEFINING)
+def _changes_rows(record: Record) -> bool:
+    return record.words.plain and not record.hidden and (record.words.names or _DEFINING).isdisjoint(_DEFINING)
 
 
 def _give_memory_back() -> None:

@@ -44,15 +44,15 @@ class Answer:
     """The answer to one request.
 
     Attributes:
-        results: of its statements, up to the one that failed.
+        results: the results of its statements, up to the one that failed.
         messages: notices and warnings in the database system's words.
-        error: of the statement that failed, in the database system's words; empty if none did.
+        error: the error of the statement that failed, in the database system's words; empty if none did.
         code: the database system's name for the error: an SQLSTATE, or SQLite's as SQLITE_CONSTRAINT.
         unparsed: the database system could not parse the text, so that nothing of it was executed.
         timed_out: the statement was cancelled at its deadline; or no server was available, for which another machine
             may be fast enough.
         lost: the connection has ended, with its session's state; a new one has taken its place.
-        told: its messages do not depend only on the statements: they contain times, or came from another client.
+        varies: its messages do not depend only on the statements: they contain times, or came from another client.
         counted: the session has counted it in a place that the facts do not show.
     """
 
@@ -63,7 +63,7 @@ class Answer:
     unparsed: bool = False
     timed_out: bool = False
     lost: bool = False
-    told: bool = False
+    varies: bool = False
     counted: bool = False
 
 

@@ -28,7 +28,7 @@ SAMPLE = 200
 """Lines from which the delimiter is detected."""
 LONGEST_FIELD = 1 << 30
 REMEMBERED = 4096
-"""Dates and times whose validity is cached, as they occur again and again."""
+"""Dates and times whose validity is cached, because they occur again and again."""
 EXACT_DIGITS = 15
 """Decimal digits that a double always represents exactly."""
 
@@ -69,11 +69,11 @@ def read_csv(path: str, name: str) -> Table:
 class _Rows:
     """Rows that can be read more than once, and their number."""
 
-    read: Callable[[], Iterator[Sequence[Any]]]
+    iterate: Callable[[], Iterator[Sequence[Any]]]
     count: int
 
     def __iter__(self) -> Iterator[Sequence[Any]]:
-        return self.read()
+        return self.iterate()
 
     def __len__(self) -> int:
         return self.count
@@ -149,7 +149,7 @@ class _CSV:
             if len(sample) == SAMPLE:  # the last record may be cut
                 widths = widths[:1] + widths[1:-1]
             if widths and widths[0] > 1:
-                best = max(best, (len(set(widths)) == 1, widths[0], delimiter), key=lambda found: found[:2])
+                best = max(best, (len(set(widths)) == 1, widths[0], delimiter), key=lambda rating: rating[:2])
         return best[2]
 
 
@@ -160,14 +160,14 @@ def _fields(record: List[str]) -> str:
 def _names(header: List[str]) -> List[str]:
     """Returns distinct names of columns, ignoring case."""
     names: List[str] = []
-    taken = set()
+    used = set()
     for number, field in enumerate(header, 1):
         wanted = name = field.strip() or f"column_{number}"
         count = 1
-        while name.lower() in taken:
+        while name.lower() in used:
             count += 1
             name = f"{wanted}_{count}"
-        taken.add(name.lower())
+        used.add(name.lower())
         names.append(name)
     return names
 
@@ -179,8 +179,8 @@ def _is_integer(field: str) -> bool:
 
 
 def _is_real(field: str) -> bool:
-    found = _REAL.fullmatch(field)
-    return found is not None and sum(map(len, filter(None, found.groups()))) <= EXACT_DIGITS
+    match = _REAL.fullmatch(field)
+    return match is not None and sum(map(len, filter(None, match.groups()))) <= EXACT_DIGITS
 
 
 @lru_cache(REMEMBERED)
@@ -190,13 +190,13 @@ def _is_date(field: str) -> bool:
 
 @lru_cache(REMEMBERED)
 def _is_timestamp(field: str) -> bool:
-    found = _TIMESTAMP.fullmatch(field)
-    return _exists(datetime.fromisoformat, found.group(1)) if found else _is_date(field)
+    match = _TIMESTAMP.fullmatch(field)
+    return _exists(datetime.fromisoformat, match.group(1)) if match else _is_date(field)
 
 
-def _exists(read: Callable[[str], Any], field: str) -> bool:
+def _exists(parse: Callable[[str], Any], field: str) -> bool:
     try:
-        read(field)
+        parse(field)
     except ValueError:
         return False
     return True
@@ -244,9 +244,9 @@ def read_sqlite(path: str) -> List[Table]:
     """
     try:
         with contextlib.closing(_open(path)) as connection:
-            found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            if found != "ok":
-                raise SystemFailed(f"it is not a sound SQLite database: {found}")
+            verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if verdict != "ok":
+                raise SystemFailed(f"it is not a sound SQLite database: {verdict}")
             named = relations(lambda query: connection.execute(query).fetchall())
             return [_table(path, connection, relation) for relation in named if relation.kind == "table"]
     except sqlite3.Error as error:
@@ -278,14 +278,14 @@ def _open(path: str) -> sqlite3.Connection:
 
 def _table(path: str, connection: sqlite3.Connection, relation: Relation) -> Table:
     name = quoted(relation.name)
-    said = connection.execute(f"PRAGMA table_xinfo({name})").fetchall()
-    primary = tuple(column for place, column in sorted((row[5], row[1]) for row in said) if place)
+    info = connection.execute(f"PRAGMA table_xinfo({name})").fetchall()
+    primary = tuple(column for place, column in sorted((row[5], row[1]) for row in info) if place)
     if any(_count(connection, name, f"{quoted(column)} IS NULL") for column in primary):
-        said = [(*row[:3], row[3] and not row[5], None, 0, 0) for row in said]
+        info = [(*row[:3], row[3] and not row[5], None, 0, 0) for row in info]
         primary = ()
     columns = [
         Column(column, _kind(connection, name, quoted(column), declared), nullable=not not_null and not place)
-        for _, column, declared, not_null, _, place, _ in said
+        for _, column, declared, not_null, _, place, _ in info
     ]
     conversions = [_CONVERSIONS.get(column.kind) for column in columns]
     query = f"SELECT {', '.join(quoted(column.name) for column in columns)} FROM {name}"

@@ -19,7 +19,7 @@ _MODULES = {"load": "watching", "preprocess": "watching", "sample": "samples"}
 
 
 def main() -> int:
-    """Returns the exit status: 0 where the step came to an answer, be it a failure of the tool."""
+    """Returns the exit status: 0 if the step came to an answer, be it a failure of the tool."""
     name, text = sys.argv[1:]
     request = json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
     try:

@@ -35,7 +35,7 @@ SMALL_WIDTH = 160
 _NARROWEST = 0.1
 """A frame's width by its height, or the other way round, at least."""
 _CUT = 12
-"""How much of 100 two frames must differ for a cut; 10 is FFmpeg's own value, which soft changes reach too."""
+"""The least difference, of 100, between two frames at a cut; 10 is FFmpeg's own value, which soft changes reach too."""
 _LONGEST_REASON = 300
 _FORMATS = (
     "3gp,apng,asf,av1,avi,dv,flv,gif,gxf,h264,hevc,ivf,m4v,matroska,mjpeg,mov,mp4,mpeg,mpegts,mpegvideo,mxf,nut,obu,"
@@ -44,7 +44,7 @@ _FORMATS = (
 """FFmpeg's names of the formats that are taken. Others are lists of files, texts that it would paint, or sounds."""
 _REFUSED = re.compile(r"\[([\w,-]+) @ \w+\] Format not on whitelist")
 _WANTS = ("Cannot allocate memory", "Resource temporarily unavailable", "No space left on device")
-"""What FFmpeg says where a limit of the sandbox stops it, before it complains of what follows from that."""
+"""FFmpeg's messages if a limit of the sandbox stops it; complaints about what follows from that come after them."""
 
 
 class Failed(Exception):
@@ -53,12 +53,12 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Video:
-    """What is known of a video.
+    """The facts about a video.
 
     Attributes:
         path: the file, absolute.
         seconds: its length.
-        width, height: of its frames, in pixels.
+        width, height: the size of its frames, in pixels.
         sound: whether there is any.
     """
 
@@ -70,7 +70,7 @@ class Video:
 
     @property
     def segments(self) -> int:
-        """How many segments it has; a rest of less than a tenth of a second is none."""
+        """The number of its segments; a rest of less than a tenth of a second is none."""
         return max(1, math.ceil((self.seconds - 0.1) / SEGMENT_S))
 
     @property
@@ -88,10 +88,10 @@ def run(arguments: list[str], memory: int, **options: Any) -> subprocess.Complet
 
 def checked(arguments: list[str], memory: int, **options: Any) -> bytes:
     """Returns what a program printed, like `run`; raises Failed if it fails."""
-    done = run(arguments, memory, **options)
-    if done.returncode:
-        raise Failed(f"{arguments[0]} ended with status {done.returncode}: {_reason(done.stderr, '')}")
-    return done.stdout
+    process = run(arguments, memory, **options)
+    if process.returncode:
+        raise Failed(f"{arguments[0]} ended with status {process.returncode}: {_reason(process.stderr, '')}")
+    return process.stdout
 
 
 def probe(path: str, memory: int) -> Video:
@@ -101,8 +101,8 @@ def probe(path: str, memory: int) -> Video:
         "format=format_name,duration,start_time:stream=codec_type,width,height,duration:stream_disposition=attached_pic"
         ":stream_side_data=rotation"
     )
-    said = run(_tool("ffprobe", "-show_entries", entries, "-of", "json", f"file:{path}"), memory)
-    refused = _REFUSED.search(said.stderr.decode("utf-8", "replace"))
+    process = run(_tool("ffprobe", "-show_entries", entries, "-of", "json", f"file:{path}"), memory)
+    refused = _REFUSED.search(process.stderr.decode("utf-8", "replace"))
     if refused:
         name = refused[1]
         if name.endswith("_pipe") or "image2" in name.split(","):
@@ -111,12 +111,14 @@ def probe(path: str, memory: int) -> Video:
             f"{path} is not a video that is taken: FFmpeg finds the format {name}, not {_FORMATS.replace(',', ', ')}"
         )
     try:
-        told = json.loads(said.stdout)
-        streams, container = told["streams"], told["format"]
+        report = json.loads(process.stdout)
+        streams, container = report["streams"], report["format"]
     except (ValueError, KeyError):
-        raise Failed(f"{path} is not a video that FFmpeg can read: {_reason(said.stderr, path)}") from None
-    seen = [one for one in streams if one.get("codec_type") == "video" and one.get("width")]
-    pictures = [one for one in seen if not one.get("disposition", {}).get("attached_pic")]  # no cover of a song
+        raise Failed(f"{path} is not a video that FFmpeg can read: {_reason(process.stderr, path)}") from None
+    video_streams = [one for one in streams if one.get("codec_type") == "video" and one.get("width")]
+    pictures = [
+        one for one in video_streams if not one.get("disposition", {}).get("attached_pic")
+    ]  # no cover of a song
     if not pictures:
         raise Failed(f"{path} has no pictures: it is no video")
     names = str(container.get("format_name", ""))
@@ -181,10 +183,10 @@ def decode(video: Video, folder: Path, cuts: Path, memory: int) -> Iterator[nump
         while len(frame := process.stdout.read(size)) == size:
             count += 1
             yield numpy.frombuffer(frame, numpy.uint8).reshape(height, SMALL_WIDTH, 3)
-    said = errors.read_bytes()
+    messages = errors.read_bytes()
     errors.unlink()
     if count == 0:
-        raise Failed(f"no frame of {video.path} can be decoded: {_reason(said, video.path)}")
+        raise Failed(f"no frame of {video.path} can be decoded: {_reason(messages, video.path)}")
 
 
 def cut_times(cuts: Path) -> list[float]:
@@ -200,18 +202,18 @@ def sound(video: Video, target: Path, memory: int) -> bool:
     if not video.sound:
         return False
     source = _tool("ffmpeg", "-nostdin", "-threads", "2", "-t", f"{MOST_SECONDS}", "-i", f"file:{video.path}")
-    done = run([*source, "-map", "0:a:0", "-ac", "1", "-ar", "16000", "-y", str(target)], memory)
-    return done.returncode == 0 and target.exists() and target.stat().st_size > 1000
+    process = run([*source, "-map", "0:a:0", "-ac", "1", "-ar", "16000", "-y", str(target)], memory)
+    return process.returncode == 0 and target.exists() and target.stat().st_size > 1000
 
 
 def _check_file(path: str) -> None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         raise Failed(f"{path}: {error.strerror}") from None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise Failed(f"{path} is no file")
-    if found.st_size == 0:
+    if status.st_size == 0:
         raise Failed(f"{path} is empty")
 
 
@@ -224,8 +226,8 @@ def _tool(name: str, *arguments: str) -> list[str]:
 def _length(path: str, memory: int) -> float:
     """Returns the seconds of a video that does not say how long it is, by its packets."""
     shown = ("-select_streams", "v:0", "-show_entries", "packet=pts_time,duration_time", "-of", "csv=p=0")
-    said = run(_tool("ffprobe", *shown, f"file:{path}"), memory)
-    ends = (line.split(",") for line in said.stdout.decode("ascii", "replace").splitlines())
+    process = run(_tool("ffprobe", *shown, f"file:{path}"), memory)
+    ends = (line.split(",") for line in process.stdout.decode("ascii", "replace").splitlines())
     return max((sum(_number(field) for field in fields[:2]) for fields in ends), default=0.0)
 
 
@@ -241,10 +243,10 @@ def _reason(errors: bytes, path: str) -> str:
     """Returns what FFmpeg said, in one line, without addresses of its memory, which differ each time."""
     lines = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
     telling = [line for line in lines if any(words in line for words in _WANTS)]
-    said = [*lines, *telling[:1]][-1].replace(f"file:{path}: ", "") if lines else "it says nothing of why"
-    if said.startswith("[") and "]" in said:
-        said = said.partition("]")[2].strip()
-    return said[:_LONGEST_REASON]
+    reason = [*lines, *telling[:1]][-1].replace(f"file:{path}: ", "") if lines else "it says nothing of why"
+    if reason.startswith("[") and "]" in reason:
+        reason = reason.partition("]")[2].strip()
+    return reason[:_LONGEST_REASON]
 
 
 def _within(memory: int) -> Any:

@@ -28,7 +28,7 @@ _STRANGE = (
     *(sqlite3.Error, sqlite3.Warning, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError),
     ValueError,
 )
-"""What is raised where a memory has rows that are not as they were written."""
+"""Errors that are raised for a memory with rows that are not as they were written."""
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE Video (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
@@ -95,8 +95,8 @@ def described(memory: sqlite3.Connection) -> dict[str, Any]:
 
 def loaded(memory: sqlite3.Connection) -> Video:
     """Returns the video of a memory."""
-    known = described(memory)
-    facts = [known[name] for name in ("path", "seconds", "width", "height", "sound")]
+    values = described(memory)
+    facts = [values[name] for name in ("path", "seconds", "width", "height", "sound")]
     if [type(fact) for fact in facts] != [str, float, int, int, bool]:
         raise ValueError(facts)
     return Video(*facts)
@@ -104,12 +104,12 @@ def loaded(memory: sqlite3.Connection) -> Video:
 
 def count(memory: sqlite3.Connection) -> int:
     """Returns the number of segments; raises Failed unless the video was preprocessed."""
-    known = described(memory)
-    if known["preprocessed"] is not True:
+    values = described(memory)
+    if values["preprocessed"] is not True:
         raise Failed("the video is not preprocessed: call preprocess first")
-    if type(known["segments"]) is not int:
-        raise ValueError(known)
-    return known["segments"]
+    if type(values["segments"]) is not int:
+        raise ValueError(values)
+    return values["segments"]
 
 
 def segments(memory: sqlite3.Connection, first: int, last: int) -> list[dict[str, Any]]:
@@ -118,10 +118,10 @@ def segments(memory: sqlite3.Connection, first: int, last: int) -> list[dict[str
     rows = memory.execute(
         f"SELECT {', '.join(names)} FROM Segments WHERE segment_id BETWEEN ? AND ? ORDER BY segment_id", (first, last)
     )
-    found = [dict(zip(names, row, strict=True)) for row in rows]
-    if any(len(one[name]) > _LONGEST_TEXT for one in found for name in names[1:]):
+    entries = [dict(zip(names, row, strict=True)) for row in rows]
+    if any(len(one[name]) > _LONGEST_TEXT for one in entries for name in names[1:]):
         raise ValueError("a text that no tool has written")
-    return found
+    return entries
 
 
 def nearest(memory: sqlite3.Connection, queries: Mapping[str, bytes], most: int) -> list[int]:
@@ -130,7 +130,7 @@ def nearest(memory: sqlite3.Connection, queries: Mapping[str, bytes], most: int)
     Args:
         memory: the memory.
         queries: a vector for each space of embeddings, packed as 32-bit numbers; similarities are added up.
-        most: how many segments.
+        most: the number of segments.
     """
     import numpy  # 50 ms, for this step only
 
@@ -152,13 +152,13 @@ def objects(memory: sqlite3.Connection) -> list[dict[str, Any]]:
         "SELECT object_id, category, segment_id FROM Objects JOIN Objects_Segments USING (object_id) "
         "ORDER BY object_id, segment_id"
     )
-    found: dict[int, dict[str, Any]] = {}
+    entries: dict[int, dict[str, Any]] = {}
     for number, category, segment in rows:
         if len(category) > _LONGEST_TEXT:
             raise ValueError("a category that no tool has written")
-        one = found.setdefault(number, {"object_id": number, "category": category, "segments": []})
+        one = entries.setdefault(number, {"object_id": number, "category": category, "segments": []})
         one["segments"].append(segment)
-    return list(found.values())
+    return list(entries.values())
 
 
 def query(memory: sqlite3.Connection, program: str) -> dict[str, Any]:
@@ -177,10 +177,10 @@ def query(memory: sqlite3.Connection, program: str) -> dict[str, Any]:
         rows = cursor.fetchmany(MOST_ROWS + 1)
     except (sqlite3.Error, sqlite3.Warning) as error:
         return {"error": str(error)}
-    told = [[field.hex() if isinstance(field, bytes) else field for field in row] for row in rows[:MOST_ROWS]]
-    if len(json.dumps(told)) > _LONGEST_RESULT:
+    values = [[field.hex() if isinstance(field, bytes) else field for field in row] for row in rows[:MOST_ROWS]]
+    if len(json.dumps(values)) > _LONGEST_RESULT:
         return {"error": f"the rows have more than {_LONGEST_RESULT} characters"}
-    return {"rows": told, "more": len(rows) > MOST_ROWS}
+    return {"rows": values, "more": len(rows) > MOST_ROWS}
 
 
 def written(memory: sqlite3.Connection, table: str, rows: Iterable[Sequence[Any]]) -> None:

@@ -38,7 +38,7 @@ class Object:
     category: str
     x: float
     y: float
-    seen: dict[int, tuple[float, float, float, float]] = field(default_factory=dict)
+    positions: dict[int, tuple[float, float, float, float]] = field(default_factory=dict)
 
 
 class Tracker:
@@ -52,27 +52,27 @@ class Tracker:
         by_category = defaultdict(list)
         for thing in things:
             by_category[thing.category].append(thing)
-        for category, found in by_category.items():
-            known = [one for one in self.objects if one.category == category]
+        for category, candidates in by_category.items():
+            tracked = [one for one in self.objects if one.category == category]
             pairs = sorted(
                 ((thing.x - one.x) ** 2 + (thing.y - one.y) ** 2, number, other)
-                for number, thing in enumerate(found)
-                for other, one in enumerate(known)
+                for number, thing in enumerate(candidates)
+                for other, one in enumerate(tracked)
             )
             matched: dict[int, Object] = {}
-            taken: set[int] = set()
+            used: set[int] = set()
             for _, number, other in pairs:
-                if number not in matched and other not in taken:
-                    matched[number] = known[other]
-                    taken.add(other)
-            for number, thing in enumerate(found):
+                if number not in matched and other not in used:
+                    matched[number] = tracked[other]
+                    used.add(other)
+            for number, thing in enumerate(candidates):
                 one = matched.get(number)
                 if one is None:
                     one = Object(category, thing.x, thing.y)
                     self.objects.append(one)
                 one.x, one.y = thing.x, thing.y
-                first = one.seen.get(segment, (thing.x, thing.y))
-                one.seen[segment] = (first[0], first[1], thing.x, thing.y)
+                first = one.positions.get(segment, (thing.x, thing.y))
+                one.positions[segment] = (first[0], first[1], thing.x, thing.y)
 
 
 def things(frame: numpy.ndarray) -> list[Thing]:
@@ -81,7 +81,7 @@ def things(frame: numpy.ndarray) -> list[Thing]:
     coloured = (saturation > _SATURATED) & (value > _BRIGHT)
     nearest = _nearest_colour(hue)
     height, width = coloured.shape
-    found = []
+    objects = []
     for number, (name, _) in enumerate(_COLOURS):
         mask = coloured & (nearest == number)
         # One wide as the frame is background.
@@ -97,8 +97,8 @@ def things(frame: numpy.ndarray) -> list[Thing]:
                 rows, columns = place
                 x = (columns.start + columns.stop) / 2 / width
                 y = (rows.start + rows.stop) / 2 / height
-                found.append(Thing(f"{name} {shape}", round(x, 3), round(y, 3)))
-    return found
+                objects.append(Thing(f"{name} {shape}", round(x, 3), round(y, 3)))
+    return objects
 
 
 def motion(path: tuple[float, float, float, float]) -> str:

@@ -61,9 +61,9 @@ def _scene(scene: Mapping[str, Any], number: int, width: int, height: int, work:
         last = "shown"
     sound = len(scene.get("shapes", ())) + 1
     if scene.get("speech"):
-        said = work / f"speech-{number}.txt"
-        said.write_text(scene["speech"])
-        inputs += ["-f", "lavfi", "-i", f"flite=textfile={said}:voice=slt"]
+        speech = work / f"speech-{number}.txt"
+        speech.write_text(scene["speech"])
+        inputs += ["-f", "lavfi", "-i", f"flite=textfile={speech}:voice=slt"]
     else:
         inputs += ["-f", "lavfi", "-i", "anullsrc=r=16000:cl=mono"]
     graph += f"[{last}]format=yuv420p[video];[{sound}:a]adelay=300,aresample=44100,apad,atrim=duration={seconds}[audio]"

@@ -46,8 +46,8 @@ def load(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def preprocess(request: Mapping[str, Any]) -> dict[str, Any]:
     """Decodes the video and finds out what can be found without a model; `finish` makes a memory of it."""
-    with memory.opened() as known:
-        video = memory.loaded(known)
+    with memory.opened() as database:
+        video = memory.loaded(database)
     current = media.probe(video.path, request["memory"])
     if current != video:
         raise Failed(f"{video.path} is another video than the one that was loaded: load it again")
@@ -58,21 +58,21 @@ def preprocess(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         tracker, changed, cuts = _watched(video, work, request["memory"])
         frames = sorted(memory.FRAMES.iterdir())
-        read = words.shown([frames[min(number, len(frames) - 1)] for number in changed], work, request["memory"])
+        texts = words.shown([frames[min(number, len(frames) - 1)] for number in changed], work, request["memory"])
         wav = work / "sound.wav"
         heard = words.spoken(wav, request["memory"]) if media.sound(video, wav, request["memory"]) else {}
     finally:
         memory.cleared(work)
-    shown = dict(zip(changed, read, strict=True))
+    shown = dict(zip(changed, texts, strict=True))
     # The file may say that it is longer than its pictures are: no segment is without a frame.
-    seen = replace(video, seconds=min(video.seconds, len(frames) / media.RATE))
-    memory.created(memory.UNFINISHED, seen)
-    with memory.opened(memory.UNFINISHED, write=True) as made:
-        _kept(made, seen, tracker, shown, heard, cuts)
-        # What the file says stays: it is compared when the video is preprocessed again.
+    decoded = replace(video, seconds=min(video.seconds, len(frames) / media.RATE))
+    memory.created(memory.UNFINISHED, decoded)
+    with memory.opened(memory.UNFINISHED, write=True) as database:
+        _write_memory(database, decoded, tracker, shown, heard, cuts)
+        # The file's own length stays: it is compared when the video is preprocessed again.
         facts = {"frames": len(frames), "seconds": video.seconds}
-        memory.written(made, "Video", [(name, json.dumps(value)) for name, value in facts.items()])
-        segments = memory.segments(made, 0, seen.segments - 1)
+        memory.written(database, "Video", [(name, json.dumps(value)) for name, value in facts.items()])
+        segments = memory.segments(database, 0, decoded.segments - 1)
     return {"segments": segments, "frames": len(frames)}
 
 
@@ -95,8 +95,8 @@ def _watched(video: Video, work: Path, limit: int) -> tuple[objects.Tracker, lis
     return tracker, changed or [0], media.cut_times(work / "cuts")
 
 
-def _kept(
-    made: sqlite3.Connection,
+def _write_memory(
+    database: sqlite3.Connection,
     video: Video,
     tracker: objects.Tracker,
     shown: Mapping[int, str],
@@ -105,22 +105,22 @@ def _kept(
 ) -> None:
     """Writes what was found into a memory, and captions that say it."""
     ids = enumerate(tracker.objects)
-    found: dict[int, list[str]] = {}
+    motions: dict[int, list[str]] = {}
     for number, one in ids:
-        memory.written(made, "Objects", [(number, one.category)])
-        for segment, path in one.seen.items():
+        memory.written(database, "Objects", [(number, one.category)])
+        for segment, path in one.positions.items():
             motion = objects.motion(path)
-            memory.written(made, "Objects_Segments", [(number, segment, motion)])
-            found.setdefault(segment, []).append(f"{with_article(one.category)} {motion}")
+            memory.written(database, "Objects_Segments", [(number, segment, motion)])
+            motions.setdefault(segment, []).append(f"{with_article(one.category)} {motion}")
     text = ""
     for segment in range(video.segments):
         text = shown.get(segment * media.FRAMES_PER_SEGMENT + 1, shown.get(0, "") if segment == 0 else text)
-        said = heard.get(segment, "")
-        facts = "; ".join(sorted(found.get(segment, [])))
+        speech = heard.get(segment, "")
+        facts = "; ".join(sorted(motions.get(segment, [])))
         scene = sum(cut <= (segment + 0.5) * media.SEGMENT_S for cut in cuts)
-        parts = (facts, f'text "{text}"' if text else "", f'somebody says "{said}"' if said else "")
+        parts = (facts, f'text "{text}"' if text else "", f'somebody says "{speech}"' if speech else "")
         caption = "; ".join(filter(None, parts)) or "nothing that is known here"
-        memory.written(made, "Segments", [(segment, caption, text, said, scene)])
+        memory.written(database, "Segments", [(segment, caption, text, speech, scene)])
 
 
 def _differs(frame: numpy.ndarray, other: numpy.ndarray) -> bool:
@@ -133,7 +133,9 @@ def _differs(frame: numpy.ndarray, other: numpy.ndarray) -> bool:
 def _downloaded(address: str) -> str:
     """Returns the path of a file with what is at an address; a file of its name is replaced once all has come."""
     if _WITH_PASSWORD.match(address):
-        raise Failed("an address with a user or a password is not fetched, as calls are kept: fetch it with a program")
+        raise Failed(
+            "an address with a user or a password is not fetched, because calls are kept: fetch it with a program"
+        )
     try:
         name = os.path.basename(unquote(urlsplit(address).path)).replace("\0", "") or "video"
     except ValueError as error:

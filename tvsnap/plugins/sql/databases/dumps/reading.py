@@ -37,7 +37,7 @@ class Read:
         databases: those that the dump names, in its order and as the system names them; none if it has only tables.
         scripts: files of SQL, each with the database to run it in. That is empty if the script names its own, which is
             always so for MariaDB, and if the dump names none: then any database will do.
-        notes: what was left out or changed, one line per kind.
+        notes: omissions and changes, one line per kind.
     """
 
     databases: tuple[str, ...]

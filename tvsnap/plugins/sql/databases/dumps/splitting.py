@@ -33,7 +33,7 @@ class Statement:
     """A statement of the dump.
 
     Attributes:
-        line: where it begins, from 1.
+        line: the line of its beginning, from 1.
         start, end: its first byte, and the one after its last.
         text: without its delimiter and the comments before it.
     """
@@ -50,8 +50,8 @@ class Statement:
         Raises:
             DumpError: it is the server's own, which cannot be replaced by another one.
         """
-        found = _CHOOSES.match(self.text)
-        name = (found[1] or found[2]).decode("utf-8", "replace") if found else ""
+        match = _CHOOSES.match(self.text)
+        name = (match[1] or match[2]).decode("utf-8", "replace") if match else ""
         if name.lower() in _OWN:
             raise DumpError(
                 f"line {self.line}: {name} is the server's own database; dump yours by name, as with "
@@ -64,8 +64,8 @@ def statements(dump: bytes | mmap.mmap) -> Iterator[Statement]:
     """Yields the statements of a dump; raises DumpError if it ends within a string or comment, or reads another."""
     try:
         for line, start, end in cut_script(dump):
-            if found := _SOURCE.match(dump, start, end):
-                file = found[1].decode("utf-8", "replace").rstrip(" \t;")
+            if source := _SOURCE.match(dump, start, end):
+                file = source[1].decode("utf-8", "replace").rstrip(" \t;")
                 raise DumpError(
                     f"line {line}: another script, {file}, is not read from here: give the database a list of its "
                     "files in their order, as `stock: [schema.sql, rows.sql]`, and remove this line"

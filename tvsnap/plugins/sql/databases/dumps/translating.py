@@ -79,7 +79,7 @@ class Translation:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out or changed, one line per kind."""
+        """Notes of omissions and changes, one line per kind."""
         return tuple(f"{what}: {count}" for what, count in self._notes.items())
 
     def run(self, dump: bytes | mmap.mmap) -> list[tuple[str, Path]]:
@@ -197,7 +197,7 @@ class Translation:
         key = [part.name for one in tree.find_all(exp.PrimaryKey) for part in one.expressions]
         key += [one.name for one in tree.find_all(exp.ColumnDef) if one.find(exp.PrimaryKeyColumnConstraint)]
         collations = [one.name for one in tree.find_all(exp.CollateProperty)]
-        kept, indexes = [], []
+        items, indexes = [], []
         script.columns[table.lower()] = {}
         for item in tree.this.expressions:
             if isinstance(item, exp.ColumnDef):
@@ -207,8 +207,8 @@ class Translation:
                     self._notes["full-text and spatial indexes left out"] += 1
                 else:
                     columns = [part.this if isinstance(part, exp.ColumnPrefix) else part for part in item.expressions]
-                    name, held = self._quoted(f"{table}_{item.name}"), ", ".join(map(self._text, columns))
-                    indexes.append(f"CREATE INDEX {name} ON {self._quoted(table)} ({held})")
+                    name, key_columns = self._quoted(f"{table}_{item.name}"), ", ".join(map(self._text, columns))
+                    indexes.append(f"CREATE INDEX {name} ON {self._quoted(table)} ({key_columns})")
                 continue
             elif isinstance(item, exp.UniqueColumnConstraint) and isinstance(item.this, exp.Schema):
                 item.this.set("this", None)
@@ -218,8 +218,8 @@ class Translation:
             if self._postgres and item.find(exp.ForeignKey):  # its table may come later
                 script.later.append(f"ALTER TABLE {self._quoted(table)} ADD {self._text(item)} NOT VALID")
             else:
-                kept.append(item)
-        tree.this.set("expressions", kept)
+                items.append(item)
+        tree.this.set("expressions", items)
         tree.set("properties", None)
         script.write(self._text(tree), *indexes)
 
@@ -227,10 +227,10 @@ class Translation:
         self, column: exp.ColumnDef, table: str, key: list[str], collations: list[str], script: _Script
     ) -> None:
         kind = column.args["kind"]
-        known = _TYPE.get(kind.this.name)
-        if known is None:
+        mapping = _TYPE.get(kind.this.name)
+        if mapping is None:
             self._fail(f"the type {kind.sql('mysql')} of {table}.{column.name}")
-        script.columns[table.lower()][column.name.lower()] = known[0] == "BLOB"
+        script.columns[table.lower()][column.name.lower()] = mapping[0] == "BLOB"
         constraints = [one for one in column.constraints if not isinstance(one.kind, _NOT_KEPT)]
         for one in column.constraints:
             if isinstance(one.kind, exp.CollateColumnConstraint):
@@ -245,7 +245,7 @@ class Translation:
                 elif key != [column.name]:
                     self._fail(f"AUTO_INCREMENT of {table}.{column.name}, which is not the primary key")
         compares_case = any(_COMPARES_CASE.search(name) for name in collations)
-        if known[1] in ("varchar{}", "text") and not compares_case:
+        if mapping[1] in ("varchar{}", "text") and not compares_case:
             if self._postgres:
                 self._notes["columns in which text is now compared with regard to case"] += 1
             else:
@@ -254,8 +254,10 @@ class Translation:
         if kind.this.name in ("ENUM", "SET"):
             self._notes["columns of type enum or set that became text"] += 1
         arguments = f"({', '.join(one.sql() for one in kind.expressions)})" if kind.expressions else ""
-        default = "(0)" if known[1].startswith("timestamp") else ""  # MySQL stores fractions of seconds only on request
-        to = known[self._postgres].format(arguments or default)
+        default = (
+            "(0)" if mapping[1].startswith("timestamp") else ""
+        )  # MySQL stores fractions of seconds only on request
+        to = mapping[self._postgres].format(arguments or default)
         column.set("kind", exp.DataType(this=exp.DType.USERDEFINED, kind=to))
         column.set("constraints", constraints)
 
@@ -264,7 +266,7 @@ class _Script:
     """The script of one database, and the statements at its end.
 
     Attributes:
-        columns: of each table, in lower case, and whether they hold bytes.
+        columns: the columns of each table, in lower case, and whether they hold bytes.
         later: statements that need all tables, or their rows.
         views: by their names, each with the names of what it reads; they come last.
     """
@@ -277,17 +279,17 @@ class _Script:
         path.write_text("BEGIN;\n")
 
     def write(self, *statements: str) -> None:
-        """Appends statements. The file is not kept open, as there may be many databases."""
+        """Appends statements. The file is not kept open, because there may be many databases."""
         with self.path.open("a", encoding="utf-8", newline="") as file:
             file.writelines(f"{statement};\n" for statement in statements)
 
 
 def _ordered(views: dict[str, tuple[set[str], str]]) -> Iterator[str]:
     """Yields views, each after those that it reads."""
-    left = dict(views)
-    while left:
-        ready = [name for name, (reads, _) in left.items() if not reads & (left.keys() - {name})]
-        yield from [left.pop(name)[1] for name in ready or list(left)]
+    remaining = dict(views)
+    while remaining:
+        ready = [name for name, (reads, _) in remaining.items() if not reads & (remaining.keys() - {name})]
+        yield from [remaining.pop(name)[1] for name in ready or list(remaining)]
 
 
 def _executed(text: str) -> str:

@@ -57,19 +57,20 @@ Definition = Tuple[str, str, str]
 _READ, _RUN, _WRITTEN = "read ", "run ", "written "
 _READING = ((_READ, (_READ, _RUN)), (_WRITTEN, (_WRITTEN,)))
 _MEETING = {kind: ((how, (_READ, _RUN, _WRITTEN)),) for kind, how in (("routine", _RUN), ("write", _WRITTEN))}
-"""How chance enters by a definition, and how it must enter by what that names. The effects of a routine are unknown."""
+"""Ways in which chance enters by a definition, each with those in which it must enter by the names in it.
+The effects of a routine are unknown."""
 
 
 def definitions(monitor: Connection, version: str) -> Definitions:
     """Returns the present definitions, which have a version; queried over a connection of our own."""
     rows = ([text(value) for value in row] for reply in monitor.run(_ALL) for row in reply.rows)
-    return replace(told_by((kind, name.lower(), body) for kind, name, body in rows), version=version)
+    return replace(meaning((kind, name.lower(), body) for kind, name, body in rows), version=version)
 
 
-def told_by(found: Iterable[Definition]) -> Definitions:
+def meaning(rows: Iterable[Definition]) -> Definitions:
     """Returns what definitions mean with regard to chance."""
-    said = list(found)
-    bodies = [(kind, name, body, set(_NAME.findall(body.lower()))) for kind, name, body in said if kind != "timed"]
+    entries = list(rows)
+    bodies = [(kind, name, body, set(_NAME.findall(body.lower()))) for kind, name, body in entries if kind != "timed"]
     edges = [
         (how + name, lower + word)
         for kind, name, _, words in bodies
@@ -80,7 +81,7 @@ def told_by(found: Iterable[Definition]) -> Definitions:
     doubtful = {_MEETING.get(kind, _READING)[0][0] + name for kind, name, body, _ in bodies if _is_doubtful(body)}
     met = [each.split(" ", 1) for each in closed(doubtful, edges)]
     reads, runs, writes = (frozenset(name for how, name in met if how + " " == one) for one in (_READ, _RUN, _WRITTEN))
-    times = {name for kind, name, body in said if kind == "timed" or _TIMES.search(body)}
+    times = {name for kind, name, body in entries if kind == "timed" or _TIMES.search(body)}
     return Definitions(
         reads=reads | runs,
         writes=writes,

@@ -15,7 +15,7 @@ _ALL = 1 << 62
 # They change by themselves, or with reads.
 _RESTLESS = ("TIMESTAMP", "RAND_SEED1", "RAND_SEED2", "WARNING_COUNT", "ERROR_COUNT", "LAST_GTID")
 
-# How often the session did things that leave no other trace.
+# Counts of the session's acts that leave no other trace.
 _TRACELESS = (
     *("COM_PREPARE_SQL", "COM_DEALLOC_SQL", "COM_HA_OPEN", "COM_HA_READ", "COM_HA_CLOSE"),
     *("COM_SAVEPOINT", "COM_RELEASE_SAVEPOINT", "COM_ROLLBACK_TO_SAVEPOINT"),
@@ -106,7 +106,7 @@ class Witness:
         self._before: Counter[str] = Counter()
         self._flushes = 0
         self.clients = 0
-        """How many clients were connected at the last look, including our own."""
+        """The number of clients that were connected at the last look, including our own."""
         self.counting = False
         """The server counts each statement, including reads, in a place that other statements can read."""
         self.timers = ""
@@ -119,7 +119,7 @@ class Witness:
 
         The counts so far may include fewer statements than the agent's rollout made, and some of our own.
         """
-        (place,), counts, *_ = _asked(self._session, _SESSION)
+        (place,), counts, *_ = _rows_of(self._session, _SESSION)
         if _plain(place[3]) != b"1":
             self._session.rows("FLUSH LOCAL STATUS")
             self._before.update(_numbers(counts))
@@ -130,12 +130,12 @@ class Witness:
 
     def facts(self, monitor: Connection) -> Facts:
         """Returns the present facts, and changes nothing except the session's diagnostics."""
-        (place,), counts, variables, settings = _asked(self._session, _SESSION)
+        (place,), counts, variables, settings = _rows_of(self._session, _SESSION)
         self.counting = _plain(place[4]) == b"1"
         self.timers = ", ".join(sorted(_timers(settings)))
         own = Counter(_numbers(counts))
         own.update(self._before)
-        definitions, counts, selects, clients, locks = _asked(monitor, _SERVER)
+        definitions, counts, selects, clients, locks = _rows_of(monitor, _SERVER)
         self.clients = int(clients[0][0] or 0)
         everyone = _numbers(counts)
         self.definitions = repr(  # without flushes of our own
@@ -167,8 +167,8 @@ class Witness:
     def _updated(self, counts: Dict[str, int]) -> int:
         """Returns how many rows have been updated by statements that update rows."""
         statements = sum(counts[name] for name in _UPDATES)
-        known, updated = self._updates
-        if statements == known:
+        statements_before, updated = self._updates
+        if statements == statements_before:
             self._own_updates += counts[_UPDATED] - updated
         self._updates = (statements, counts[_UPDATED])
         return counts[_UPDATED] - self._own_updates
@@ -190,8 +190,8 @@ def transaction(report: str, session: int) -> Tuple[str, ...]:
     for block in report.split("\n---TRANSACTION ")[1:]:
         if f"\nMariaDB thread id {session}," in block:
             lines = block.split("\n")
-            kept = [line for line in lines if " lock struct(s), " in line or line.startswith("Trx read view")]
-            return (lines[0].split(",")[0], *kept)
+            facts = [line for line in lines if " lock struct(s), " in line or line.startswith("Trx read view")]
+            return (lines[0].split(",")[0], *facts)
     return ()
 
 
@@ -203,7 +203,7 @@ def _timers(settings: List[Row]) -> Iterator[str]:
             yield _plain(name).lower().decode("latin-1")
 
 
-def _asked(connection: Connection, query: str) -> List[List[Row]]:
+def _rows_of(connection: Connection, query: str) -> List[List[Row]]:
     return [reply.rows for reply in connection.run(query)]
 
 

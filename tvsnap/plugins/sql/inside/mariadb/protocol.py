@@ -60,7 +60,7 @@ class Reply:
     """The server's reply to one statement; see `Result`.
 
     Attributes:
-        warnings: how many there were.
+        warnings: the number of warnings.
         database: the one that was selected by it; None if that did not change.
     """
 
@@ -144,7 +144,7 @@ class Connection:
         """Returns the reply to one statement, and whether another follows."""
         first = self._answer(patience)
         if first[0] == 0:
-            return _done(first)
+            return _end_of_reply(first)
         if first[0] == 0xFB:
             raise Lost("the server asked for a file of the client's")
         count, _ = _number(first, 0)
@@ -225,10 +225,10 @@ class Patience:
         self._end = time.monotonic() + timeout
 
     def __call__(self) -> float:
-        left = self._end - time.monotonic()
-        if left > 0:
-            return left
-        if self._cancel is None or left < -_CANCELLED_WITHIN:
+        seconds = self._end - time.monotonic()
+        if seconds > 0:
+            return seconds
+        if self._cancel is None or seconds < -_CANCELLED_WITHIN:
             raise Lost("the server did not answer")
         self.passed = True
         self._cancel()
@@ -272,7 +272,7 @@ def _field(packet: bytes) -> Field:
     return Field(texts[4].decode("utf-8", "replace"), kind, charset, flags)
 
 
-def _done(packet: bytes) -> Tuple[Reply, bool]:
+def _end_of_reply(packet: bytes) -> Tuple[Reply, bool]:
     affected, at = _number(packet, 1)
     _, at = _number(packet, at)
     status, warnings = struct.unpack_from("<HH", packet, at)

@@ -40,48 +40,48 @@ def describe(connection: Connection, database: str, table: str) -> Dict[str, Any
         Refused, Lost.
     """
     there = databases(connection)
-    found = next((name for name in (*there, *OWN) if name == database.lower()), "")
-    if not found:
+    schema_name = next((name for name in (*there, *OWN) if name == database.lower()), "")
+    if not schema_name:
         wanted = f'no database "{database}"' if database else "no database is in use"
         raise LookupError(f"{wanted}; there are: {', '.join(there) or 'none'}")
     tables: Dict[str, Dict[str, Any]] = {
         name: {"name": name, "kind": "table" if kind == "BASE TABLE" else kind.lower(), "columns": []}
-        for name, kind in _texts(connection, _TABLES, found)
+        for name, kind in _texts(connection, _TABLES, schema_name)
     }
     if table:
         names = [name for name in tables if name.lower() == table.lower()]
         if not names:
-            raise LookupError(f'no table "{table}" in {found}; there are: {", ".join(tables) or "none"}')
+            raise LookupError(f'no table "{table}" in {schema_name}; there are: {", ".join(tables) or "none"}')
         tables = {names[0]: tables[names[0]]}
-    for name, column, kind, nullable, default in _texts(connection, _COLUMNS, found):
+    for name, column, kind, nullable, default in _texts(connection, _COLUMNS, schema_name):
         if name in tables:
-            said = {"name": column, "type": kind, "nullable": nullable == "YES"}
+            description = {"name": column, "type": kind, "nullable": nullable == "YES"}
             if default and not (nullable == "YES" and default == "NULL"):
-                said["default"] = default
-            tables[name]["columns"].append(said)
-    for name, index, non_unique, column in _texts(connection, _INDEXES, found):
+                description["default"] = default
+            tables[name]["columns"].append(description)
+    for name, index, non_unique, column in _texts(connection, _INDEXES, schema_name):
         if name in tables and index == "PRIMARY":
             tables[name].setdefault("primary_key", []).append(column)
         elif name in tables:
             _last(tables[name], "indexes", index, unique=non_unique == "0")["columns"].append(column)
     keys = []
-    for name, key, column, schema, target, referenced in _texts(connection, _FOREIGN_KEYS, found):
+    for name, key, column, schema, target, referenced in _texts(connection, _FOREIGN_KEYS, schema_name):
         if name in tables:
-            other = target if schema == found else f"{schema}.{target}"
+            other = target if schema == schema_name else f"{schema}.{target}"
             keys.append(_last(tables[name], "foreign_keys", key, table=other, references=[]))
             keys[-1]["columns"].append(column)
             keys[-1]["references"].append(referenced)
     for each in keys:
         each.pop("name", None)
-    return {"database": found, "tables": list(tables.values())}
+    return {"database": schema_name, "tables": list(tables.values())}
 
 
 def _last(of: Dict[str, Any], what: str, name: str, **more: Any) -> Dict[str, Any]:
     """Returns the index or key of a name: the last one of a table, or a new one."""
-    found: List[Dict[str, Any]] = of.setdefault(what, [])
-    if not found or found[-1]["name"] != name:
-        found.append({"name": name, "columns": [], **more})
-    return found[-1]
+    entries: List[Dict[str, Any]] = of.setdefault(what, [])
+    if not entries or entries[-1]["name"] != name:
+        entries.append({"name": name, "columns": [], **more})
+    return entries[-1]
 
 
 def _texts(connection: Connection, query: str, database: str = "") -> List[List[str]]:

@@ -28,8 +28,8 @@ class Unended(Exception):
     """A string, name or comment does not end.
 
     Attributes:
-        line: where it begins, from 1.
-        what: what it is.
+        line: the line of its beginning, from 1.
+        what: its kind.
     """
 
     def __init__(self, line: int, what: str) -> None:
@@ -80,8 +80,8 @@ def requests(query: str) -> List[str]:
 
 
 def _end(pattern: Pattern[bytes], script: Union[bytes, mmap.mmap], position: int) -> int:
-    found = pattern.match(script, position)
-    return found.end() if found else position
+    match = pattern.match(script, position)
+    return match.end() if match else position
 
 
 @lru_cache(maxsize=16)

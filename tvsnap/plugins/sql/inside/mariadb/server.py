@@ -121,12 +121,12 @@ def initialise() -> None:
     # Root needs no password and no Unix user of that name: the sandbox keeps others out.
     options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
     try:
-        done = subprocess.run(installer + options, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process = subprocess.run(installer + options, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except OSError as error:
         raise SystemFailed(f"mariadb-install-db: {error.strerror}; is mariadb-server installed?") from error
-    if done.returncode:
-        said = done.stdout.decode(errors="replace")[-2000:]
-        raise SystemFailed(f"mariadb-install-db failed: {said}{end_of_log(_LOG)}")
+    if process.returncode:
+        output = process.stdout.decode(errors="replace")[-2000:]
+        raise SystemFailed(f"mariadb-install-db failed: {output}{end_of_log(_LOG)}")
 
 
 def running() -> List[int]:
@@ -204,11 +204,11 @@ def _spawn() -> int:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as stream:
-        said = stream.read()
+        number_of_process = stream.read()
     os.waitpid(parent, 0)
-    if not said:
+    if not number_of_process:
         raise SystemFailed("mariadbd cannot be executed; is mariadb-server installed?")
-    return int(said)
+    return int(number_of_process)
 
 
 def _lives(process: int) -> bool:

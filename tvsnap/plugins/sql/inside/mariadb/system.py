@@ -122,8 +122,8 @@ class MariaDB(DatabaseSystem):
         answer = Answer(counted=self._witness is not None and self._witness.counting)
         replies: List[Reply] = []
         try:
-            sent = requests(query)
-            for reply in (one for part in sent for one in session.run(part, deadline, max_rows, _MOST_BYTES)):
+            parts = requests(query)
+            for reply in (one for part in parts for one in session.run(part, deadline, max_rows, _MOST_BYTES)):
                 if reply.fields is None and self._witness:
                     self._witness.saw(reply.affected)
                 if not deadline.passed:
@@ -162,7 +162,7 @@ class MariaDB(DatabaseSystem):
 
     def _messages(self, answer: Answer, replies: List[Reply]) -> List[str]:
         """Returns the warnings of the last statement, and the number of warnings of those before."""
-        said = [
+        messages = [
             f"Statement {number}: {reply.warnings} warning(s); run it alone to see them"
             for number, reply in enumerate(replies, 1)
             if reply.warnings and (answer.error or reply is not replies[-1])
@@ -170,8 +170,8 @@ class MariaDB(DatabaseSystem):
         if answer.error or (replies and replies[-1].warnings):
             with contextlib.suppress(Refused):
                 rows = self._connected().rows(f"SHOW WARNINGS LIMIT {_MOST_WARNINGS}")
-                said += ["{} {}: {}".format(*map(text, row)) for row in rows if row[0] != b"Error"]
-        return said[:_MOST_WARNINGS]
+                messages += ["{} {}: {}".format(*map(text, row)) for row in rows if row[0] != b"Error"]
+        return messages[:_MOST_WARNINGS]
 
     def _worded(self, error: Refused) -> str:
         """Returns an error in the client's words; one about databases also says which there are."""

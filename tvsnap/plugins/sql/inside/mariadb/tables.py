@@ -32,27 +32,27 @@ def load_script(path: str, database: str) -> None:
     command = ["mariadb", f"--defaults-file={SETTINGS}", "--user=root", "--binary-mode", "--max-allowed-packet=64M"]
     options = ["--default-character-set=utf8mb4", *([f"--database={database}"] if database else [])]
     with open(path, "rb") as script:
-        done = subprocess.run(
+        process = subprocess.run(
             command + options, stdin=script, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
         )
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise SystemFailed(said[said.rfind("\nERROR") + 1 :][-2000:])  # before that, it repeats the statement
+    if process.returncode:
+        message = process.stderr.decode(errors="replace").strip()
+        raise SystemFailed(message[message.rfind("\nERROR") + 1 :][-2000:])  # before that, it repeats the statement
 
 
 def load_table(connection: Connection, database: str, table: Table) -> None:
     """Creates a table and fills it: see `DatabaseSystem.load_table`."""
     name = f"{quoted(database)}.{quoted(table.name)}"
-    made = not connection.rows(
+    is_new = not connection.rows(
         "SELECT 1 FROM information_schema.TABLES WHERE table_schema = "
         f"{literal(database.lower())} AND table_name = {literal(table.name.lower())}"
     )
     try:
-        if made:
+        if is_new:
             connection.rows(f"CREATE TABLE {name} {table.definition(quoted, _KINDS, _IN_KEYS)} CHARACTER SET utf8mb4")
         for first, rows in _batches(table.rows):
             _insert(connection, f"INSERT INTO {name} ({table.names(quoted)}) VALUES ", first, rows)
-        for column in table.columns if made else ():
+        for column in table.columns if is_new else ():
             kind = _narrower(connection, name, column)
             if kind:
                 kind += "" if column.nullable else " NOT NULL"

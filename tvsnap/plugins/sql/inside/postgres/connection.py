@@ -60,8 +60,8 @@ class Connection:
 
     Attributes:
         database: its name.
-        ledger: what the agent's requests may have left in it that the server does not show.
-        arrived: how many notifications have arrived so far.
+        ledger: traces of the agent's requests in it that the server does not show.
+        arrived: the number of notifications that have arrived so far.
         counted: the server keeps statistics of what is done over it.
         counts: the agent has set whether it does.
     """
@@ -76,7 +76,7 @@ class Connection:
         self._doomed = False
         self._cancelled = False
         self._deadline = 0.0
-        self._said = _Said()
+        self._notices = _Notices()
         self._room = KEPT_BYTES  # for the rows of the request
         where = {"host": SOCKETS, "port": PORT, "user": USER, "dbname": database, "application_name": name}
         how = {"client_encoding": "UTF8", "sslmode": "disable", "gssencmode": "disable"}
@@ -122,8 +122,8 @@ class Connection:
 
     @property
     def waiting(self) -> int:
-        """How many messages the next request will return."""
-        return len(self._said.messages) + self._said.more
+        """The number of messages that the next request will return."""
+        return len(self._notices.messages) + self._notices.more
 
     @property
     def superuser(self) -> bool:
@@ -150,22 +150,22 @@ class Connection:
             answer.lost = True
             answer.error = f"{answer.error}\n{LOST}".lstrip()
         self._take_notifications()
-        said, self._said = self._said, _Said()
-        answer.messages, answer.told = said.messages, said.told
-        if said.more:
-            answer.messages.append(f"({said.more} more messages)")
+        notices, self._notices = self._notices, _Notices()
+        answer.messages, answer.varies = notices.messages, notices.varies
+        if notices.more:
+            answer.messages.append(f"({notices.more} more messages)")
         return answer
 
     def _run(self, query: str, timeout: float, max_rows: int) -> Answer:
-        """Runs the statements one by one. Where one fails, the next ones are run nevertheless, as by `psql`."""
+        """Runs the statements one by one. If one fails, the next ones are run nevertheless, as by `psql`."""
         escapes = self._libpq.parameter_status(b"standard_conforming_strings") == b"off" and "\\" in query
         parts = [query] if escapes else statements(query)
         answer, until, failed = Answer(unparsed=True), time.monotonic() + timeout, []
         self._room = KEPT_BYTES
         for number, part in enumerate(parts, 1):
-            left, tags = until - time.monotonic(), []  # type: float, List[str]
-            if left > 0:
-                one = self._execute(part, left, max_rows, tags, value)
+            seconds, tags = until - time.monotonic(), []  # type: float, List[str]
+            if seconds > 0:
+                one = self._execute(part, seconds, max_rows, tags, value)
             else:
                 one = Answer(error="ERROR:  not executed", code="57014", timed_out=True)
             if self.alive:
@@ -173,7 +173,7 @@ class Connection:
             answer.results += one.results
             answer.unparsed = answer.unparsed and one.unparsed
             if tags == ["ROLLBACK"] and _COMMITS.match(part):
-                self._said.add(f"{_place(number, parts)}the transaction had failed, and was rolled back")
+                self._notices.add(f"{_place(number, parts)}the transaction had failed, and was rolled back")
             if one.error:
                 late = f"\nThe timeout of {timeout:g} s has passed." if one.timed_out else ""
                 failed.append(f"{_place(number, parts)}{one.error}{late}")
@@ -189,9 +189,9 @@ class Connection:
 
     def ask(self, query: str, seconds: float = ASK_SECONDS) -> List[List[Optional[str]]]:
         """Returns the rows of one statement of our own, values as the database system's text."""
-        kept, self._said, self._room = self._said, _Said(), KEPT_BYTES
+        notices, self._notices, self._room = self._notices, _Notices(), KEPT_BYTES
         answer = self._execute(query, seconds, 1 << 60, [], plain)
-        self._said = kept
+        self._notices = notices
         if not self.alive:
             raise StatementFailed(f"{answer.error}\n{LOST}".lstrip())
         if answer.error:
@@ -218,7 +218,7 @@ class Connection:
         self._deadline = time.monotonic() + timeout
 
     def _execute(
-        self, query: str, timeout: float, max_rows: int, tags: List[str], read: Callable[[bytes, int, str], Any]
+        self, query: str, timeout: float, max_rows: int, tags: List[str], convert: Callable[[bytes, int, str], Any]
     ) -> Answer:
         answer = Answer()
         encoding = self._encoding()
@@ -230,7 +230,7 @@ class Connection:
         try:
             self._libpq.send_query(query.encode(encoding, "surrogatepass" if encoding == "utf-8" else "replace"))
             self._libpq.set_single_row_mode()
-            self._collect(answer, max_rows, tags, read, encoding)
+            self._collect(answer, max_rows, tags, convert, encoding)
         except OperationalError as error:
             answer.error = answer.error or str(error)
         except _Stuck:
@@ -240,7 +240,7 @@ class Connection:
         return answer
 
     def _collect(
-        self, answer: Answer, max_rows: int, tags: List[str], read: Callable[[bytes, int, str], Any], encoding: str
+        self, answer: Answer, max_rows: int, tags: List[str], convert: Callable[[bytes, int, str], Any], encoding: str
     ) -> None:
         current = Result()
         types: List[int] = []
@@ -257,7 +257,7 @@ class Connection:
                     continue
                 values = [result.get_value(0, column) for column in range(len(types))]
                 self._room -= sum(len(one or b"") + 50 for one in values)
-                row = [None if one is None else read(one, types[at], encoding) for at, one in enumerate(values)]
+                row = [None if one is None else convert(one, types[at], encoding) for at, one in enumerate(values)]
                 current.rows.append(row)
             elif status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
                 if status == pq.ExecStatus.TUPLES_OK and current.columns is None:
@@ -289,8 +289,8 @@ class Connection:
                 into.rows.append([binary(line) if raw else line.decode(encoding, "backslashreplace").rstrip("\n")])
 
     def _failed(self, result: Any, answer: Answer, tags: List[str]) -> None:
-        told = pq.DiagnosticField
-        code = (result.error_field(told.SQLSTATE) or b"").decode()
+        diagnostics = pq.DiagnosticField
+        code = (result.error_field(diagnostics.SQLSTATE) or b"").decode()
         text = result.error_message.decode(self._encoding(), "backslashreplace").rstrip()
         answer.error = f"{answer.error}\n{text}".lstrip()
         answer.code = answer.code or code
@@ -300,9 +300,9 @@ class Connection:
             code in _UNREAD
             and not tags
             and not answer.results
-            and result.error_field(told.STATEMENT_POSITION) is not None
-            and result.error_field(told.CONTEXT) is None
-            and result.error_field(told.INTERNAL_QUERY) is None
+            and result.error_field(diagnostics.STATEMENT_POSITION) is not None
+            and result.error_field(diagnostics.CONTEXT) is None
+            and result.error_field(diagnostics.INTERNAL_QUERY) is None
         )
 
     def _next(self) -> Any:
@@ -343,27 +343,27 @@ class Connection:
         if severity in (b"FATAL", b"PANIC"):
             self._doomed = True  # the server ends it while no request is running
             return
-        self._said.told = self._said.told or severity not in _TIMELESS
-        self._said.add(notice.error_message.decode(self._encoding(), "backslashreplace").rstrip())
+        self._notices.varies = self._notices.varies or severity not in _TIMELESS
+        self._notices.add(notice.error_message.decode(self._encoding(), "backslashreplace").rstrip())
 
     def _take_notifications(self) -> None:
-        for said in iter(lambda: self._libpq.notifies() if self.alive else None, None):
+        for notification in iter(lambda: self._libpq.notifies() if self.alive else None, None):
             self.arrived += 1
-            self._said.told = True
-            payload = f" with payload {_quoted(said.extra)}" if said.extra else ""
-            self._said.add(
-                f"Asynchronous notification {_quoted(said.relname)}{payload} received from server process with PID "
-                f"{said.be_pid}."
+            self._notices.varies = True
+            payload = f" with payload {_quoted(notification.extra)}" if notification.extra else ""
+            self._notices.add(
+                f"Asynchronous notification {_quoted(notification.relname)}{payload} received from server process with "
+                f"PID {notification.be_pid}."
             )
 
 
 @dataclass
-class _Said:
-    """Messages for the next request to return, and the number of further ones; see `Answer.told`."""
+class _Notices:
+    """Messages for the next request to return, and the number of further ones; see `Answer.varies`."""
 
     messages: List[str] = field(default_factory=list)
     more: int = 0
-    told: bool = False
+    varies: bool = False
 
     def add(self, message: str) -> None:
         if len(self.messages) < KEPT_MESSAGES:

@@ -33,7 +33,7 @@ _INHERITS = (
 _VERSION = f"SELECT pg_catalog.md5({_VERSIONS} || ';' || {_INHERITS})"
 
 # Functions, of those that are not immutable, whose value may vary although the state is the same. Sequences are not
-# among them, as their values are observed.
+# among them, because their values are observed.
 _RESTLESS = """(p.provolatile = 'v' AND p.proname NOT IN ('nextval', 'currval', 'lastval', 'setval')
     OR p.proname ~ ('^(now|(transaction|statement)_timestamp|age|mxid_age|inet_.*|.*txid.*|.*_to_xml.*|ts_stat'
     '|pg_(stat|statio|control|current|last|xact|cursor|prepared|lock|blocking|safe|timezone|hba|ls|read)_?.*'
@@ -147,16 +147,16 @@ class Definers:
 
 
 def _definitions(rows: List[List[Optional[str]]]) -> Definitions:
-    told = [tuple(value or "" for value in row) for row in rows]
-    names = {relation: name.lower() for what, relation, _, name in told if what == "n"}
-    functions = [(name.lower(), how) for what, _, how, name in told if what == "f"]
+    facts = [tuple(value or "" for value in row) for row in rows]
+    names = {relation: name.lower() for what, relation, _, name in facts if what == "n"}
+    functions = [(name.lower(), how) for what, _, how, name in facts if what == "f"]
     chance = DIALECTS["postgres"].chance
     impure = {name for name, how in functions if how != "pure" and not (how == "program" and name in chance)}
-    edges = {way: [(on, of) for what, on, how, of in told if what == way and how == "on"] for way in "rw"}
+    edges = {way: [(on, of) for what, on, how, of in facts if what == way and how == "on"] for way in "rw"}
 
-    def named(found: Set[Tuple[str, str]], *ways: str) -> FrozenSet[str]:
+    def named(kinds: Set[Tuple[str, str]], *ways: str) -> FrozenSet[str]:
         """Returns the names of relations with such a fact, and of those that depend on them."""
-        met = {relation for what, relation, how, _ in told if (what, how) in found}
+        met = {relation for what, relation, how, _ in facts if (what, how) in kinds}
         numbers = closed(met, [edge for way in ways for edge in edges[way]])
         return frozenset(names[number] for number in numbers if number in names)
 
@@ -165,9 +165,9 @@ def _definitions(rows: List[List[Optional[str]]]) -> Definitions:
         runs=named({("r", "runs")}, "r") | {name for name, how in functions if how == "column"},
         swept=named({("r", "swept")}, "r"),
         writes=named({("w", "chance"), ("w", "runs")}, "w", "r")
-        | (ENDS if any(what == "w" and said == "deferred" for what, _, _, said in told) else NONE),
+        | (ENDS if any(what == "w" and word == "deferred" for what, _, _, word in facts) else NONE),
         pure=frozenset(name for name, _ in functions) - impure,
         impure=frozenset(impure),
-        everything=any(what == "a" for what, *_ in told),
-        seeds=any(what == "s" for what, *_ in told),
+        everything=any(what == "a" for what, *_ in facts),
+        seeds=any(what == "s" for what, *_ in facts),
     )

@@ -74,7 +74,7 @@ class Watch:
 
     Attributes:
         written: the position of the write-ahead log at the last look: it moves with any change of the catalog.
-        clients: how many were connected to the server at the last look, including this one.
+        clients: the number of clients that were connected to the server at the last look, including this one.
         visited: another client was connected between the last two looks.
         named: databases in whose connections a statement has named one of `TIMERS` since they were last idle.
     """
@@ -143,33 +143,33 @@ class Watch:
         """Returns the present facts of the session's connections, and of files outside the database."""
         visited = self._visited()
         self.visited = bool(visited)
-        held: List[Any] = []
+        facts: List[Any] = []
         for connection in sorted(connections, key=lambda one: one.database):
             connection.listen()
-            said, sequences = self._of(connection)
+            of_connection, sequences = self._of(connection)
             connection.listen()  # the server may have sent something meanwhile
-            held.append((connection.database, connection.arrived, connection.waiting, *said))
+            facts.append((connection.database, connection.arrived, connection.waiting, *of_connection))
             if sequences is not None:
-                self._seen(connection.database, sequences)
+                self._note_sequences(connection.database, sequences)
                 visited.discard(connection.database)
-            elif self._sequences.get(connection.database) and (connection.idle or said[-1]):
+            elif self._sequences.get(connection.database) and (connection.idle or of_connection[-1]):
                 visited.add(connection.database)
         for database in sorted(visited):
-            self._seen(database, self._look_at_sequences(database))
+            self._note_sequences(database, self._look_at_sequences(database))
         server, self.written, clients, cleans = self.ask(_SERVER)[0]
         self._cleans = cleans == "on"
         self.clients = int(clients or 0)
-        # Where reads do not clean up, they write nothing; a read that wrote has changed the place of later rows.
-        return server, tuple(held), self._moves, files, self.written
+        # Reads that do not clean up write nothing; a read that wrote has changed the place of later rows.
+        return server, tuple(facts), self._moves, files, self.written
 
     def timers(self, databases: Set[str]) -> str:
         """See `DatabaseSystem.timers`; in a transaction, a setting that a statement has named counts as set."""
-        found = {self._timers.get(database, "") for database in databases}
-        found |= {"a timeout of idle sessions"} if self.named & databases else set()
-        found |= {"autovacuum"} if self._cleans else set()
-        return ", ".join(sorted(filter(None, found)))
+        timers = {self._timers.get(database, "") for database in databases}
+        timers |= {"a timeout of idle sessions"} if self.named & databases else set()
+        timers |= {"autovacuum"} if self._cleans else set()
+        return ", ".join(sorted(filter(None, timers)))
 
-    def _seen(self, database: str, sequences: str) -> None:
+    def _note_sequences(self, database: str, sequences: str) -> None:
         """Notes the state of a database's sequences; if there was none before, any of them may have moved."""
         if self._sequences.get(database, "") != sequences:
             self._moves += 1
@@ -204,14 +204,14 @@ class Watch:
         """Returns the databases to which another client has been connected since the last call."""
         rows = self.ask(_VISITS)
         visits = {name or "": int(sessions or 0) - self._opened[name or ""] for name, sessions, _ in rows}
-        known, self._visits = self._visits, visits
+        visits_before, self._visits = self._visits, visits
         for gone in self._sequences.keys() - visits.keys():
             del self._sequences[gone]
         started = rows[0][2]
         if self._started != started:  # it counts from zero again; the restart itself is a fact
             self._started = started
             return set()
-        return {name for name, count in visits.items() if count != known.get(name, 0)}
+        return {name for name, count in visits.items() if count != visits_before.get(name, 0)}
 
     def _look_at_sequences(self, database: str) -> str:
         connection = self.connect(database, "tvsnap look")

@@ -53,7 +53,7 @@ class Ledger:
         if idle:
             self.settled = False
         elif tags and set(tags) != {"SHOW"}:
-            read = _READS.issuperset(tags) and not _WRITES_ROWS.search(query)
-            if not (read and self.settled):
+            only_reads = _READS.issuperset(tags) and not _WRITES_ROWS.search(query)
+            if not (only_reads and self.settled):
                 self.turns += 1
             self.settled = _ENDS.isdisjoint(tags) and (self.settled or not _ROWS.isdisjoint(tags))

@@ -33,22 +33,22 @@ def load_script(server: Server, path: str, database: str) -> List[str]:
     passed_over: Dict[str, Set[str]] = {}
     with _script(server, path) as script:
         psql = [server.program("psql"), "-X", "-q", "-o", os.devnull, "-d", database, "-f", script]
-        said = server.run(psql)
-    text = said.stdout.decode("utf-8", "backslashreplace").strip()
+        process = server.run(psql)
+    text = process.stdout.decode("utf-8", "backslashreplace").strip()
     for message in _MESSAGES.split(text):
         if _ERROR.match(message):
             kind, name = _kind(message)
             passed_over.setdefault(kind, set()).add(name)
-    if said.returncode:
+    if process.returncode:
         raise SystemFailed(text)
     return [f"{kind} were passed over: {', '.join(sorted(names))}" for kind, names in passed_over.items()]
 
 
 def _kind(message: str) -> Tuple[str, str]:
     for kind, form in _PASSED_OVER.items():
-        found = form.search(message)
-        if found:
-            return kind, found[1]
+        match = form.search(message)
+        if match:
+            return kind, match[1]
     raise SystemFailed(message.strip())
 
 
@@ -61,9 +61,9 @@ def _script(server: Server, path: str) -> Iterator[str]:
         yield path
         return
     with tempfile.NamedTemporaryFile(prefix="tvsnap-", suffix=".sql") as script:
-        made = server.run([server.program("pg_restore"), "-f", script.name, path])
-        if made.returncode:
-            said = made.stdout.decode("utf-8", "backslashreplace").strip()
-            newer = "; write it as a script: pg_dump --format=plain" if "unsupported version" in said else ""
-            raise SystemFailed(said + newer)
+        process = server.run([server.program("pg_restore"), "-f", script.name, path])
+        if process.returncode:
+            message = process.stdout.decode("utf-8", "backslashreplace").strip()
+            newer = "; write it as a script: pg_dump --format=plain" if "unsupported version" in message else ""
+            raise SystemFailed(message + newer)
         yield script.name

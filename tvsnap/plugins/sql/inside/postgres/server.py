@@ -31,7 +31,7 @@ _STATUS_LINE = 7
 """The line of postmaster.pid, from 0, with `starting`, `ready`, `stopping`."""
 
 SETTINGS = """
-# What a server needs that is checkpointed and forked while it runs: little memory, nothing that moves by itself, plans
+# Needs of a server that is checkpointed and forked while it runs: little memory, nothing that moves by itself, plans
 # that stay the same, nobody to talk to but those in the sandbox. A killed server recovers (its log is written at each
 # commit); a power failure is not survived, and need not be.
 listen_addresses = ''
@@ -127,9 +127,9 @@ class Server:
         initdb = self.program("initdb")
         make_directory(DIRECTORY, USER, 0o700)
         arguments = ["-D", DIRECTORY, "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", "--wal-segsize=1"]
-        made = self.run([initdb, *arguments, "--no-sync", "--no-instructions"], USER)
-        if made.returncode:
-            raise SystemFailed(f"initdb made no data directory in {DIRECTORY}: {last_lines(made.stdout)}")
+        process = self.run([initdb, *arguments, "--no-sync", "--no-instructions"], USER)
+        if process.returncode:
+            raise SystemFailed(f"initdb made no data directory in {DIRECTORY}: {last_lines(process.stdout)}")
         with open(os.path.join(DIRECTORY, "postgresql.conf"), "a") as stream:
             stream.write(SETTINGS)
 
@@ -183,10 +183,10 @@ class Server:
     @staticmethod
     def program(name: str) -> str:
         """Returns the path of one of PostgreSQL's programs, of the newest version that is installed."""
-        found = glob.glob(f"/usr/lib/postgresql/*/bin/{name}")
-        if not found:
+        paths = glob.glob(f"/usr/lib/postgresql/*/bin/{name}")
+        if not paths:
             raise SystemFailed(f"there is no /usr/lib/postgresql/*/bin/{name}: install PostgreSQL in the image")
-        return max(found, key=lambda path: [int(number) for number in re.findall(r"\d+", path)])
+        return max(paths, key=lambda path: [int(number) for number in re.findall(r"\d+", path)])
 
     @staticmethod
     def run(command: List[str], user: Optional[str] = None) -> subprocess.CompletedProcess[bytes]:
@@ -222,10 +222,10 @@ def _steady() -> List[str]:
 
 def _version(path: str) -> Tuple[int, int]:
     try:
-        seen = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return 0, 0
-    return seen.st_mtime_ns, seen.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def _serves(pid: int) -> bool:
@@ -253,13 +253,13 @@ def _end_remains() -> None:
     """Ends the remaining processes of a killed server: while they use the shared memory, no other server starts."""
     until = time.monotonic() + 5
     while True:
-        left = list(_remains())
-        if not left:
+        remains = list(_remains())
+        if not remains:
             return
         if time.monotonic() > until - 4:  # idle ones end by themselves
-            for pid in left:
+            for pid in remains:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         if time.monotonic() > until:
-            raise SystemFailed(f"processes of the old server do not end: {', '.join(map(str, left))}")
+            raise SystemFailed(f"processes of the old server do not end: {', '.join(map(str, remains))}")
         time.sleep(0.01)

@@ -156,10 +156,10 @@ class Postgres(DatabaseSystem):
                 definers.at = (connection, self._watch.written)
             elif not self._look(connection, self._watch.written):
                 return None
-        known = [one.known for one in self._definers.values() if one.known is not None]
-        pure = known[0].pure.intersection(*(one.pure for one in known)) if known else NONE
+        definitions = [one.known for one in self._definers.values() if one.known is not None]
+        pure = definitions[0].pure.intersection(*(one.pure for one in definitions)) if definitions else NONE
         idle = all(connection.idle for connection in self._connections.values())
-        return Definitions(**{**together(known), "pure": pure, "complete": idle})
+        return Definitions(**{**together(definitions), "pure": pure, "complete": idle})
 
     def _look(self, connection: Connection, written: Optional[str]) -> bool:
         """Reads the definitions of a connection's database, if they may have changed; returns whether they are known.

@@ -58,8 +58,8 @@ def codec(encoding: str) -> str:
 
 
 def conninfo(**settings: object) -> str:
-    quoted = {name: str(said).replace("\\", "\\\\").replace("'", "\\'") for name, said in settings.items()}
-    return " ".join(f"{name}='{said}'" for name, said in quoted.items())
+    quoted = {name: str(setting).replace("\\", "\\\\").replace("'", "\\'") for name, setting in settings.items()}
+    return " ".join(f"{name}='{setting}'" for name, setting in quoted.items())
 
 
 def refusal(message: str) -> str:
@@ -88,9 +88,9 @@ def copy_text(rows: Iterable[Iterable[Any]]) -> Iterator[bytes]:
         yield "".join(lines).encode("utf-8", "surrogatepass")
 
 
-def _field(said: Any) -> str:
-    if said is None:
+def _field(cell: Any) -> str:
+    if cell is None:
         return "\\N"
-    if isinstance(said, bytes):
-        return "\\\\x" + said.hex()
-    return str(said).translate(_ESCAPES)
+    if isinstance(cell, bytes):
+        return "\\\\x" + cell.hex()
+    return str(cell).translate(_ESCAPES)

@@ -30,7 +30,7 @@ BLOB_LIMIT = 1_000_000_000
 _SMALL_ROWID = 1 << 40
 
 Action = Tuple[int, Optional[str], Optional[str], Optional[str]]
-"""What the authorizer must allow: its kind, two names, and the database that it is in."""
+"""An action that the authorizer must allow: its kind, two names, and the database that it is in."""
 
 _READING = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE))
 _ROWS = frozenset((sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE))
@@ -110,16 +110,16 @@ class Connection:
         did something that neither shows.
         """
         counters = self.ask("SELECT total_changes(), changes(), last_insert_rowid()")[0]
-        found = (*counters, self.in_transaction, tuple(sorted(self._touched)), self._acts)
-        return None if found == (0, 0, 0, False, (), 0) else found
+        facts = (*counters, self.in_transaction, tuple(sorted(self._touched)), self._acts)
+        return None if facts == (0, 0, 0, False, (), 0) else facts
 
     def guessed(self) -> bool:
         """Returns whether the last row since the last call may have been given its number by chance.
 
         That happens if the largest number is in use; chance hardly ever draws a small one.
         """
-        known, self._rowid = self._rowid, self.ask("SELECT last_insert_rowid()")[0][0]
-        return self._rowid != known and self._rowid > _SMALL_ROWID
+        rowid_before, self._rowid = self._rowid, self.ask("SELECT last_insert_rowid()")[0][0]
+        return self._rowid != rowid_before and self._rowid > _SMALL_ROWID
 
     @contextlib.contextmanager
     def limited(self, seconds: float, query: str) -> Iterator[None]:
@@ -156,8 +156,8 @@ class Connection:
         finally:
             self._note(statement, settled and not self.in_transaction, failed)
         if any(kind in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH) for kind, *_ in self._actions):
-            known, self._files = self._files, self._open_files()
-            for path in self._files - known:
+            files_before, self._files = self._files, self._open_files()
+            for path in self._files - files_before:
                 with contextlib.suppress(OSError):
                     remember(path)
         return result
@@ -271,9 +271,9 @@ def _elsewhere(changes: Set[Action], actions: Set[Action]) -> bool:
         return False
     if {action[0] for action in changes} <= _COUNTED:
         return True
-    made = {action for action in changes if action[:2] != (sqlite3.SQLITE_INSERT, "sqlite_master")}
+    creations = {action for action in changes if action[:2] != (sqlite3.SQLITE_INSERT, "sqlite_master")}
     written = any(kind == sqlite3.SQLITE_UPDATE and one == "sqlite_master" for kind, one, _, _ in actions)
-    return not written and {action[0] for action in made} <= _RELATIONS
+    return not written and {action[0] for action in creations} <= _RELATIONS
 
 
 def _text(data: bytes) -> Any:

@@ -11,7 +11,7 @@ import re
 import sqlite3
 import struct
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, NoReturn, Optional, Tuple
 
 MOST_DIGITS = 1_000_000
 MOST_POWER = 20_000
@@ -33,96 +33,109 @@ def register(base: sqlite3.Connection, complain: Callable[[str], None]) -> None:
         base: the connection.
         complain: takes the message of a function that fails, before it raises ValueError.
     """
-    texts = sqlite3.connect(":memory:", check_same_thread=False)  # what SQLite makes of a float
+    functions = _Functions(complain)
+    for name, arguments, function in functions.scalars():
+        base.create_function(name, arguments, function, deterministic=True)
+    # Python has window functions since 3.11, where SQLite has them.
+    make: Callable[..., None] = getattr(base, "create_window_function", base.create_aggregate)
+    make("decimal_sum", 1, lambda: _Sum(functions))
 
-    def read(value: Any) -> Optional[Decimal]:
+
+class _Functions:
+    """The functions of one connection. A function of NULL is NULL."""
+
+    def __init__(self, complain: Callable[[str], None]) -> None:
+        self._complain = complain
+        self._texts = sqlite3.connect(":memory:", check_same_thread=False)  # converts a float as SQLite does
+
+    def scalars(self) -> Iterator[Tuple[str, int, Callable[..., Any]]]:
+        """Yields the functions, each with its name and the number of its arguments."""
+        yield "decimal", 1, self._of_one(_plain)
+        yield "decimal_exp", 1, self._of_one(_scientific)
+        yield "decimal_add", 2, self._of_two(_EXACT.add)
+        yield "decimal_sub", 2, self._of_two(_EXACT.subtract)
+        yield "decimal_mul", 2, self._of_two(_product)
+        yield "decimal_cmp", 2, self._compare
+        yield "decimal_pow2", 1, self._power
+
+    def read(self, value: Any) -> Optional[Decimal]:
+        """Returns the number of a value."""
         if value is None:
             return None
         if not isinstance(value, str):
-            said = texts.execute("SELECT CAST(CAST(? AS TEXT) AS BLOB)", (value,)).fetchone()[0]
-            value = said.decode("utf-8", "replace")
-        return checked(_parsed(value))
+            text = self._texts.execute("SELECT CAST(CAST(? AS TEXT) AS BLOB)", (value,)).fetchone()[0]
+            value = text.decode("utf-8", "replace")
+        return self.checked(_parsed(value))
 
-    def checked(number: Decimal) -> Decimal:
+    def checked(self, number: Decimal) -> Decimal:
+        """Returns a number; raises ValueError if it is too long."""
         if number.adjusted() >= MOST_DIGITS or -_exponent(number) > MOST_DIGITS:
-            message = f"a decimal has more than {MOST_DIGITS} digits"
-            complain(message)
-            raise ValueError(message)
+            self._fail(f"a decimal has more than {MOST_DIGITS} digits")
         return number
 
-    def whole(value: Any) -> Optional[Decimal]:
+    def _fail(self, message: str) -> NoReturn:
+        self._complain(message)
+        raise ValueError(message)
+
+    def _whole(self, value: Any) -> Optional[Decimal]:
+        """Returns the number of a value, with all digits of a float if the program returns them."""
         if not EXPANDED or not isinstance(value, (float, bytes)):
-            return read(value)
+            return self.read(value)
         if isinstance(value, bytes):
             if len(value) != 8:
                 return None
             value = struct.unpack(">d", value)[0]
         return Decimal(value) if math.isfinite(value) else None
 
-    def of_two(work: Callable[[Decimal, Decimal], Decimal]) -> Callable[[Any, Any], Optional[str]]:
-        def made(one: Any, two: Any) -> Optional[str]:
-            left, right = read(one), read(two)
-            return None if left is None or right is None else _plain(checked(work(left, right)))
-
-        return made
-
-    def compared(one: Any, two: Any) -> Optional[int]:
-        left, right = read(one), read(two)
-        return None if left is None or right is None else (left > right) - (left < right)
-
-    def shown(form: Callable[[Decimal], str]) -> Callable[[Any], Optional[str]]:
-        def made(value: Any) -> Optional[str]:
-            number = whole(value)
+    def _of_one(self, form: Callable[[Decimal], str]) -> Callable[[Any], Optional[str]]:
+        def function(value: Any) -> Optional[str]:
+            number = self._whole(value)
             return None if number is None else form(number)
 
-        return made
+        return function
 
-    def power(exponent: Any) -> Optional[str]:
+    def _of_two(self, work: Callable[[Decimal, Decimal], Decimal]) -> Callable[[Any, Any], Optional[str]]:
+        def function(one: Any, two: Any) -> Optional[str]:
+            first, second = self.read(one), self.read(two)
+            return None if first is None or second is None else _plain(self.checked(work(first, second)))
+
+        return function
+
+    def _compare(self, one: Any, two: Any) -> Optional[int]:
+        first, second = self.read(one), self.read(two)
+        return None if first is None or second is None else (first > second) - (first < second)
+
+    def _power(self, exponent: Any) -> Optional[str]:
         if not isinstance(exponent, int):
             return None
         if abs(exponent) > MOST_POWER:
-            message = f"decimal_pow2({exponent}): the exponent must be from {-MOST_POWER} to {MOST_POWER}"
-            complain(message)
-            raise ValueError(message)
+            self._fail(f"decimal_pow2({exponent}): the exponent must be from {-MOST_POWER} to {MOST_POWER}")
         return _scientific(Decimal(2**exponent) if exponent >= 0 else Decimal(5**-exponent).scaleb(exponent, _EXACT))
 
-    class Sum:
-        """The aggregate, and a window's."""
 
-        def __init__(self) -> None:
-            self._sum = _ZERO
-            self._any = False
+class _Sum:
+    """The aggregate `decimal_sum`, and that of a window."""
 
-        def step(self, value: Any) -> None:
-            self._any = True
-            number = read(value)
-            if number is not None:
-                self._sum = checked(_EXACT.add(self._sum, number))
+    def __init__(self, functions: _Functions) -> None:
+        self._functions = functions
+        self._sum = _ZERO
+        self._any = False
 
-        def inverse(self, value: Any) -> None:
-            number = read(value)
-            if number is not None:
-                self._sum = _EXACT.subtract(self._sum, number)
+    def step(self, value: Any) -> None:
+        self._any = True
+        number = self._functions.read(value)
+        if number is not None:
+            self._sum = self._functions.checked(_EXACT.add(self._sum, number))
 
-        def value(self) -> Optional[str]:
-            return _plain(self._sum) if self._any else None
+    def inverse(self, value: Any) -> None:
+        number = self._functions.read(value)
+        if number is not None:
+            self._sum = _EXACT.subtract(self._sum, number)
 
-        finalize = value
+    def value(self) -> Optional[str]:
+        return _plain(self._sum) if self._any else None
 
-    functions = (
-        ("decimal", 1, shown(_plain)),
-        ("decimal_exp", 1, shown(_scientific)),
-        ("decimal_add", 2, of_two(_EXACT.add)),
-        ("decimal_sub", 2, of_two(_EXACT.subtract)),
-        ("decimal_mul", 2, of_two(_product)),
-        ("decimal_cmp", 2, compared),
-        ("decimal_pow2", 1, power),
-    )
-    for name, arguments, function in functions:
-        base.create_function(name, arguments, function, deterministic=True)
-    # Python has window functions since 3.11, where SQLite has them.
-    make: Callable[..., None] = getattr(base, "create_window_function", base.create_aggregate)
-    make("decimal_sum", 1, Sum)
+    finalize = value
 
 
 def _parsed(text: str) -> Decimal:
@@ -133,8 +146,8 @@ def _parsed(text: str) -> Decimal:
     before, _, after = mantissa.rpartition(".")
     digits, fraction = _NO_DIGITS.sub("", before + after), len(_NO_DIGITS.sub("", after)) if "." in mantissa else 0
     shift = int(_NO_DIGITS.sub("", exponent or "")[:7] or 0) * (-1 if minus == "-" else 1)
-    found = Decimal(f"{sign}{digits or '0'}e{shift - fraction}")
-    return found if found else abs(found)
+    number = Decimal(f"{sign}{digits or '0'}e{shift - fraction}")
+    return number if number else abs(number)
 
 
 def _exponent(number: Decimal) -> int:

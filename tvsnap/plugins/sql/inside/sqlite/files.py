@@ -57,26 +57,26 @@ def remember(path: str) -> None:
 def _take_over() -> None:
     library = ctypes.CDLL(_sqlite3.__file__)  # finds the library that the module was linked with
     library.sqlite3_vfs_find.restype = ctypes.POINTER(_Vfs)
-    found = library.sqlite3_vfs_find(None)
-    vfs = found.contents
+    pointer = library.sqlite3_vfs_find(None)
+    vfs = pointer.contents
     real = _STAT(vfs.get_system_call(ctypes.addressof(vfs), b"stat"))
 
     def show(path: bytes, buffer: int) -> int:
         code: int = real(path, buffer)
-        known = _numbers.get(path)
-        if code == 0 and known is not None:
+        number_kept = _numbers.get(path)
+        if code == 0 and number_kept is not None:
             number = ctypes.c_uint64.from_address(buffer + _INODE)
-            if number.value != known and _has_open(path):
-                number.value = known
+            if number.value != number_kept and _has_open(path):
+                number.value = number_kept
         return code
 
     stat = _STAT(show)
     _kept.update(library=library, stat=stat)
     vfs.set_system_call(ctypes.addressof(vfs), b"stat", ctypes.cast(stat, _POINTER))
     for at in _TIMES:
-        told = _NOW(vfs.methods[at])
-        counted = _NOW(lambda vfs, into, told=told: _count(told(vfs, into)))
-        _kept[f"time {at}"] = (told, counted)
+        clock = _NOW(vfs.methods[at])
+        counted = _NOW(lambda vfs, into, clock=clock: _count(clock(vfs, into)))
+        _kept[f"time {at}"] = (clock, counted)
         vfs.methods[at] = ctypes.cast(counted, _POINTER)
 
 

@@ -35,29 +35,29 @@ def relations(ask: Ask) -> List[Relation]:
     temporary = not listed or any(row[0] == "temp" and not row[1].startswith("sqlite_") for row in listed)
     places = ("main", "temp") if temporary else ("main",)
     rows = [row for place in places for row in ask(_RELATIONS.format(place=place))]
-    found = []
+    listing = []
     for place, name, kind, text in sorted(rows, key=lambda row: (row[1], row[0])):
         if kind not in ("table", "view") or name.startswith("sqlite_") or name in inner:
             continue
         if (text or "").upper().startswith("CREATE VIRTUAL"):
             kind = "virtual table"
-        found.append(Relation(place, name, f"temporary {kind}" if place == "temp" else kind))
-    return found
+        listing.append(Relation(place, name, f"temporary {kind}" if place == "temp" else kind))
+    return listing
 
 
 def describe(ask: Ask, relation: Relation) -> Dict[str, Any]:
-    said: Dict[str, Any] = {"name": relation.name, "kind": relation.kind}
+    description: Dict[str, Any] = {"name": relation.name, "kind": relation.kind}
     rows = []
     # A view of missing tables has no columns; this must not prevent the description of others.
     with contextlib.suppress(sqlite3.OperationalError) if "view" in relation.kind else contextlib.nullcontext():
         rows = [row for row in _pragma(ask, relation, "table_xinfo") if row[6] != _HIDDEN]
     key = [row[1] for row in sorted(rows, key=lambda row: row[5]) if row[5]]
-    said["columns"] = [_column(row, key) for row in rows]
+    description["columns"] = [_column(row, key) for row in rows]
     if key:
-        said["primary_key"] = key
+        description["primary_key"] = key
     more = {"foreign_keys": _foreign_keys(ask, relation), "indexes": _indexes(ask, relation)}
-    said.update((name, value) for name, value in more.items() if value)
-    return said
+    description.update((name, value) for name, value in more.items() if value)
+    return description
 
 
 def _pragma(ask: Ask, relation: Relation, pragma: str) -> List[Any]:
@@ -67,31 +67,31 @@ def _pragma(ask: Ask, relation: Relation, pragma: str) -> List[Any]:
 def _column(row: Any, key: List[str]) -> Dict[str, Any]:
     _, name, kind, not_null, default, _, _ = row
     number = key == [name] and kind.upper() == "INTEGER"  # another name for the rowid
-    said = {"name": name, "type": kind, "nullable": not not_null and not number}
+    column = {"name": name, "type": kind, "nullable": not not_null and not number}
     if default is not None:
-        said["default"] = default
-    return said
+        column["default"] = default
+    return column
 
 
 def _foreign_keys(ask: Ask, relation: Relation) -> List[Dict[str, Any]]:
     keys: Dict[int, Dict[str, Any]] = {}
     for number, _, table, column, other, *_ in _pragma(ask, relation, "foreign_key_list"):
-        said = keys.setdefault(number, {"columns": [], "table": table, "references": []})
-        said["columns"].append(column)
+        key = keys.setdefault(number, {"columns": [], "table": table, "references": []})
+        key["columns"].append(column)
         if other is not None:
-            said["references"].append(other)
-    for said in keys.values():
-        if not said["references"]:  # the other table's primary key is meant
-            rows = _pragma(ask, Relation(relation.place, said["table"], "table"), "table_info")
-            said["references"] = [row[1] for row in sorted(rows, key=lambda row: row[5]) if row[5]]
+            key["references"].append(other)
+    for key in keys.values():
+        if not key["references"]:  # the other table's primary key is meant
+            rows = _pragma(ask, Relation(relation.place, key["table"], "table"), "table_info")
+            key["references"] = [row[1] for row in sorted(rows, key=lambda row: row[5]) if row[5]]
     return [keys[number] for number in sorted(keys, reverse=True)]  # SQLite lists the last one first
 
 
 def _indexes(ask: Ask, relation: Relation) -> List[Dict[str, Any]]:
-    found = []
+    indexes = []
     for _, name, unique, origin, *_ in _pragma(ask, relation, "index_list"):
         if origin != "pk":
             columns = ask(f"PRAGMA {relation.place}.index_info({quoted(name)})")
             names = ["(expression)" if row[2] is None else row[2] for row in columns]
-            found.append({"name": name, "columns": names, "unique": bool(unique)})
-    return sorted(found, key=lambda one: str(one["name"]))
+            indexes.append({"name": name, "columns": names, "unique": bool(unique)})
+    return sorted(indexes, key=lambda one: str(one["name"]))

@@ -22,15 +22,15 @@ def statements(text: str) -> Iterator[str]:
     last = ["", ""]
     try:
         for lexeme in cut(text, "sqlite"):
-            said = lexeme.text if lexeme.kind in ("word", "sign") else "?"
-            if said == ";" and (last == [";", "end"] or not _TRIGGER.match(" ".join(first))):
+            word = lexeme.text if lexeme.kind in ("word", "sign") else "?"
+            if word == ";" and (last == [";", "end"] or not _TRIGGER.match(" ".join(first))):
                 if first:
                     yield text[begin : lexeme.end]
                 begin, first, last = lexeme.end, [], ["", ""]
                 continue
             if len(first) < 6:
-                first.append(said)
-            last = [last[1], said]
+                first.append(word)
+            last = [last[1], word]
     except Unreadable:
         first.append("?")
     if first:

@@ -138,15 +138,15 @@ class SQLite(DatabaseSystem):
 
     def facts(self) -> Optional[Facts]:
         try:
-            said = ((name, one.condition()) for name, one in sorted(self._connections.items()))
-            return tuple((name, *condition) for name, condition in said if condition is not None)
+            conditions = ((name, one.condition()) for name, one in sorted(self._connections.items()))
+            return tuple((name, *condition) for name, condition in conditions if condition is not None)
         except sqlite3.Error:
             return None
 
     def drew(self) -> Optional[bool]:
         """See `DatabaseSystem.drew`: SQLite runs in this process, which sees each use of chance and the clock."""
-        known, self._drawn = self._drawn, drawn()
-        return known != self._drawn or any(one.guessed() for one in self._connections.values())
+        drawn_before, self._drawn = self._drawn, drawn()
+        return drawn_before != self._drawn or any(one.guessed() for one in self._connections.values())
 
     def alone(self) -> bool:
         """See `DatabaseSystem.alone`: another's lock makes a statement fail, or wait, and changes nothing else."""
@@ -156,10 +156,10 @@ class SQLite(DatabaseSystem):
         try:
             connection = self._connection(database, Answer())
             connection.look()
-            found = relations(connection.ask)
-            chosen = [one for one in found if one.name.lower() == table.lower()] if table else found
+            listing = relations(connection.ask)
+            chosen = [one for one in listing if one.name.lower() == table.lower()] if table else listing
             if table and not chosen:
-                names = ", ".join(one.name for one in found)
+                names = ", ".join(one.name for one in listing)
                 raise LookupError(f"no such table: {table}; there are{f': {names}' if names else ' none'}")
             tables = [describe(connection.ask, one) for one in chosen]
         except sqlite3.Error as error:
@@ -184,7 +184,7 @@ class SQLite(DatabaseSystem):
         command.append(self._path(database) if database else ":memory:")
         try:
             with open(path, "rb") as script:
-                done = subprocess.run(
+                process = subprocess.run(
                     command, stdin=script, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=self._folder
                 )
         except FileNotFoundError as error:
@@ -192,9 +192,9 @@ class SQLite(DatabaseSystem):
             if error.filename == command[0]:
                 reason = "the program sqlite3 is not in the image; scripts are run with it (package sqlite3)"
             raise SystemFailed(reason) from None
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip()
-            raise SystemFailed(said[-2000:] or f"sqlite3 ended with {done.returncode}")
+        if process.returncode:
+            message = process.stderr.decode("utf-8", "replace").strip()
+            raise SystemFailed(message[-2000:] or f"sqlite3 ended with {process.returncode}")
         return []
 
     def load_table(self, database: str, table: Table) -> None:
@@ -233,11 +233,11 @@ class SQLite(DatabaseSystem):
         with contextlib.closing(open_database(self._path(database))) as connection:
             try:
                 connection.execute("PRAGMA journal_mode = DELETE")
-                found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+                verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
             except sqlite3.Error as error:
-                found = str(error)
-        if found != "ok":
-            raise SystemFailed(f"it is not a sound SQLite database: {found}")
+                verdict = str(error)
+        if verdict != "ok":
+            raise SystemFailed(f"it is not a sound SQLite database: {verdict}")
         return True
 
     @contextlib.contextmanager

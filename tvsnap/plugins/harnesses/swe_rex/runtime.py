@@ -1,13 +1,8 @@
-"""SWE-ReX's deployment and runtime on tvsnap: `tvsnap.integrations.swe_rex.TvsnapDeployment(image="terminal")`.
-
-A deployment is one rollout. Its session is the tool `bash`, and what is executed beside it the tool `exec`: recorded,
-and answered if possible.
-"""
+"""The calls of one rollout: its session is the tool `bash`, and programs beside the session the tool `exec`."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import io
 import logging
@@ -15,213 +10,53 @@ import os
 import posixpath
 import re
 import shlex
-import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any, TypeVar
 
 from tvsnap.aio.threads import in_thread
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import StateLost, UsageError
-from tvsnap.model.limits import MIB
 from tvsnap.model.same_turn import SameTurn
-from tvsnap.plugins.harnesses.caches import CacheOptions, process_cache
-from tvsnap.plugins.harnesses.images import find_image
+from tvsnap.plugins.harnesses.swe_rex.host import (
+    AbstractRuntime,
+    Action,
+    BashAction,
+    BashIncorrectSyntaxError,
+    BashInterruptAction,
+    BashObservation,
+    CloseBashSessionResponse,
+    CloseResponse,
+    CloseSessionRequest,
+    CloseSessionResponse,
+    Command,
+    CommandResponse,
+    CommandTimeoutError,
+    CreateBashSessionResponse,
+    CreateSessionRequest,
+    CreateSessionResponse,
+    IsAliveResponse,
+    NonZeroExitCodeError,
+    Observation,
+    ReadFileRequest,
+    ReadFileResponse,
+    SessionDoesNotExistError,
+    SessionExistsError,
+    UploadRequest,
+    UploadResponse,
+    WriteFileRequest,
+    WriteFileResponse,
+    get_logger,
+)
 from tvsnap.protocols import AnyRollout
-
-try:
-    from swerex.deployment.abstract import AbstractDeployment
-    from swerex.deployment.hooks.abstract import CombinedDeploymentHook, DeploymentHook
-    from swerex.exceptions import (
-        BashIncorrectSyntaxError,
-        CommandTimeoutError,
-        DeploymentNotStartedError,
-        NonZeroExitCodeError,
-        SessionDoesNotExistError,
-        SessionExistsError,
-    )
-    from swerex.runtime.abstract import (
-        AbstractRuntime,
-        Action,
-        BashAction,
-        BashInterruptAction,
-        BashObservation,
-        CloseBashSessionResponse,
-        CloseResponse,
-        CloseSessionRequest,
-        CloseSessionResponse,
-        Command,
-        CommandResponse,
-        CreateBashSessionResponse,
-        CreateSessionRequest,
-        CreateSessionResponse,
-        IsAliveResponse,
-        Observation,
-        ReadFileRequest,
-        ReadFileResponse,
-        UploadRequest,
-        UploadResponse,
-        WriteFileRequest,
-        WriteFileResponse,
-    )
-    from swerex.utils.log import get_logger
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"tvsnap.integrations.swe_rex needs SWE-ReX, of which {error.name} is missing: pip install 'tvsnap[swe-rex]'",
-        name=error.name,
-    ) from error
 
 T = TypeVar("T")
 
 OWN_TIMEOUT = 60.0
-"""Seconds that a call may take which SWE-ReX gives no timeout, and which does nothing of the agent's."""
+"""Seconds of a call for which SWE-ReX gives no timeout, and which does nothing of the agent's, at most."""
 _ESCAPES = re.compile(r"\x1B[@-_][0-?]*[ -/]*[@-~]")
-"""What controls a terminal, such as colours, which SWE-ReX leaves out of the output of sessions."""
-
-
-class TvsnapDeploymentConfig(BaseModel):
-    """The configuration of `TvsnapDeployment`."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    type: Literal["tvsnap"] = "tvsnap"
-    """Tells it from SWE-ReX's own configurations."""
-    image: str
-    """An image's name or digest; or the path of a folder (with a slash) that an image is built from."""
-    home: str | None = None
-    """The data directory; see `tvsnap.Cache`."""
-    url: str | None = None
-    """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
-    token: str | None = Field(default=None, exclude=True, repr=False)
-    """What the server lets in with; by default `TVSNAP_TOKEN`. It is not saved."""
-    backend: str = "local"
-    """The name of a backend; see `tvsnap.Cache`."""
-    policy: str = "default"
-    """When snapshots are taken; see `tvsnap.Cache`."""
-    use_cache: bool = True
-    """False to execute every command."""
-    task: str = ""
-    """The task's name in tvsnap's listings."""
-    salt: str | None = None
-    """Rollouts share states only with those of the same salt."""
-    timeouts: Literal["private", "shared"] = "private"
-    """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
-    network: Literal["none", "public"] | list[str] | None = None
-    """What commands may reach outside; by default the image's setting. See `tvsnap.Cache.rollout`."""
-    output_limit: int = 16 * MIB
-    """The most bytes that one command may print; more is cut in the middle."""
-
-    def get_deployment(self) -> TvsnapDeployment:
-        """Returns a deployment with this configuration."""
-        return TvsnapDeployment.from_config(self)
-
-
-class TvsnapDeployment(AbstractDeployment):
-    """A SWE-ReX deployment whose commands run in tvsnap's sandboxes, or are answered from its graph.
-
-    Attributes:
-        config: its configuration.
-        logger: what SWE-ReX logs with.
-    """
-
-    def __init__(self, *, logger: logging.Logger | None = None, **kwargs: Any) -> None:
-        """
-        Args:
-            logger: what it logs with; by default SWE-ReX's logger of deployments.
-            kwargs: the fields of `TvsnapDeploymentConfig`.
-        """
-        self.config = TvsnapDeploymentConfig(**kwargs)
-        self.logger = logger or get_logger("rex-deploy")
-        self._hooks = CombinedDeploymentHook()
-        self._runtime: TvsnapRuntime | None = None
-
-    @classmethod
-    def from_config(cls, config: TvsnapDeploymentConfig) -> TvsnapDeployment:
-        """Returns a deployment.
-
-        Args:
-            config: its configuration.
-        """
-        return cls(**{name: getattr(config, name) for name in TvsnapDeploymentConfig.model_fields})
-
-    def add_hook(self, hook: DeploymentHook) -> None:
-        """Has a hook told of what the deployment does.
-
-        Args:
-            hook: the hook.
-        """
-        self._hooks.add_hook(hook)
-
-    async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:
-        """Returns whether its rollout can go on; see `TvsnapRuntime.is_alive`.
-
-        Args:
-            timeout: ignored: nothing is waited for.
-
-        Raises:
-            DeploymentNotStartedError: it was not started, or was stopped.
-        """
-        return await self.runtime.is_alive(timeout=timeout)
-
-    async def start(self) -> None:
-        """Begins a rollout.
-
-        Raises:
-            UsageError: it was started already.
-            ImageNotFound: there is no such image.
-            TvsnapError: the image cannot be built, or sandboxes are not possible on this machine; see `tvsnap.Cache`,
-                and `tvsnap.connect`.
-        """
-        if self._runtime is not None:
-            raise UsageError("the deployment was started already: stop it first, or make another one")
-        self._hooks.on_custom_step("Beginning a rollout")
-        self._runtime = await in_thread(None, self._begin)
-
-    def _begin(self) -> TvsnapRuntime:
-        config = self.config
-        cache = process_cache(
-            CacheOptions.chosen(
-                *(config.home, config.url, config.token),
-                backend=config.backend,
-                policy=config.policy,
-                use_cache=config.use_cache,
-                timeouts=config.timeouts,
-            )
-        )
-        image = find_image(cache.images, config.image)
-        limits = replace(cache.limits_for(image), output=config.output_limit)
-        rollout = cache.rollout(image, config.task, config.salt, limits=limits, network=config.network)
-        return TvsnapRuntime(rollout, image.workdir, logger=self.logger)
-
-    async def stop(self) -> None:
-        """Ends the rollout, and a command that is under way. Its states stay in the graph. It may be called again."""
-        runtime, self._runtime = self._runtime, None
-        if runtime is not None:
-            await runtime.close()
-
-    @property
-    def runtime(self) -> TvsnapRuntime:
-        """What makes its calls.
-
-        Raises:
-            DeploymentNotStartedError: it was not started, or was stopped.
-        """
-        if self._runtime is None:
-            raise DeploymentNotStartedError
-        return self._runtime
-
-    def __del__(self) -> None:
-        runtime = self.__dict__.get("_runtime")
-        if runtime is None or sys.is_finalizing():
-            return  # it never began, or was closed with the process's cache: a thread would wait for ever
-        # In a thread, as the garbage collector may call this while the calling thread holds tvsnap's locks.
-        with contextlib.suppress(RuntimeError):  # at the interpreter's end no thread can start, and the cache is closed
-            threading.Thread(target=runtime.end, name="tvsnap-close").start()
+"""Sequences that control a terminal, such as colours, which SWE-ReX leaves out of the output of sessions."""
 
 
 class TvsnapRuntime(AbstractRuntime):
@@ -231,16 +66,16 @@ class TvsnapRuntime(AbstractRuntime):
 
     Attributes:
         rollout: the rollout that makes its calls.
-        sources: how many calls were answered in which way.
-        logger: what SWE-ReX logs with.
+        sources: the number of calls by their source.
+        logger: SWE-ReX's logger.
     """
 
     def __init__(self, rollout: AnyRollout, workdir: str = "/", *, logger: logging.Logger | None = None) -> None:
         """
         Args:
             rollout: the rollout.
-            workdir: where commands beside the session start, and relative paths begin: the image's working directory.
-            logger: what it logs with; by default SWE-ReX's logger of runtimes.
+            workdir: the folder in which commands beside the session start, and relative paths begin: the image's.
+            logger: its logger; by default SWE-ReX's logger of runtimes.
         """
         self.rollout = rollout
         self.sources = {"hit": 0, "coalesced": 0, "executed": 0}
@@ -338,8 +173,8 @@ class TvsnapRuntime(AbstractRuntime):
             raise SessionDoesNotExistError(f"session {name!r} does not exist")
 
     def _check_syntax(self, command: str) -> None:
-        read = {"command": f"printf '%s\\n' {shlex.quote(command)} | bash -n", "separate": True}
-        result = self._call("exec", read, OWN_TIMEOUT)
+        arguments = {"command": f"printf '%s\\n' {shlex.quote(command)} | bash -n", "separate": True}
+        result = self._call("exec", arguments, OWN_TIMEOUT)
         if result.exit_code == 0:
             return
         if result.timed_out:  # which says nothing of the command
@@ -375,7 +210,7 @@ class TvsnapRuntime(AbstractRuntime):
         Programs that are awaited at the same time, with the same timeout, run side by side.
 
         Args:
-            command: the program and its arguments, or with `shell` a command of `/bin/sh`; its environment, where that
+            command: the program and its arguments, or with `shell` a command of `/bin/sh`; its environment, if that
                 is not the sandbox's; and where it starts.
 
         Returns:
@@ -508,14 +343,14 @@ class TvsnapRuntime(AbstractRuntime):
         return posixpath.join(self._workdir, path) if path else self._workdir
 
 
-def _failed(asked: BashAction | Command, result: ToolResult, said: str) -> Exception:
+def _failed(action: BashAction | Command, result: ToolResult, details: str) -> Exception:
     """Returns the error of a command that failed and was to be checked, in SWE-ReX's words."""
-    message = f"Command {asked.command!r} failed with exit code {result.exit_code}. {said}"
-    failed: Exception = NonZeroExitCodeError(f"{asked.error_msg}: {message}" if asked.error_msg else message)
+    message = f"Command {action.command!r} failed with exit code {result.exit_code}. {details}"
+    failed: Exception = NonZeroExitCodeError(f"{action.error_msg}: {message}" if action.error_msg else message)
     return failed
 
 
-def _error(said: str, path: str) -> OSError:
+def _error(message: str, path: str) -> OSError:
     """Returns the error of a file tool, in whose words it is, as Python's own functions raise it."""
-    found = next((code for code in errno.errorcode if said.rstrip().endswith(f": {os.strerror(code)}")), errno.EIO)
-    return OSError(found, said.strip() if found == errno.EIO else os.strerror(found), path)
+    number = next((code for code in errno.errorcode if message.rstrip().endswith(f": {os.strerror(code)}")), errno.EIO)
+    return OSError(number, message.strip() if number == errno.EIO else os.strerror(number), path)
