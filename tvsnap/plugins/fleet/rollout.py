@@ -183,7 +183,7 @@ class FleetRollout(RolloutMethods):
             fork._steps, fork._rested_since = [replace(step) for step in self._steps], self._rested_since
             fork._first = self._first
             forks.append(fork)
-        return reseeded(together(forks), begun[0].state) if reseed else together(forks)
+        return reseeded(together(forks), rollouts[0].state) if reseed else together(forks)
 
     def cancel(self) -> bool:
         """Ends the call that another thread is making; see `Rollout.cancel`."""
