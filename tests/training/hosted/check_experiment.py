@@ -131,7 +131,7 @@ def test_rollouts_through_a_server_are_those_of_this_process(tmp_path: Path, tin
 
 def test_the_setting_goes_by_the_device() -> None:
     small, large = options_of(["--device", "cpu"]), options_of(["--device", "cuda", "--epochs", "7"])
-    assert (small.epochs, small.k, small.model) == (60, 6, "own")
+    assert (small.epochs, small.tasks, small.tasks_each, small.k, small.model) == (20, 18, 6, 6, "own")
     assert (large.epochs, large.k, large.turns, large.model) == (7, 6, 8, "smollm2")
     assert options_of(["--device", "cpu", "--setting", "large"]).epochs == 300
 
@@ -143,8 +143,8 @@ def rollout(number: int, tokens: Sequence[int], output: str) -> dict[str, Any]:
 
 def test_what_differs_is_counted() -> None:
     def run(*epochs: list[dict[str, Any]]) -> dict[str, Any]:
-        made = [{"update": len(rollouts), "rollouts": rollouts} for rollouts in epochs]
-        return {"epochs": made, "tests": [{"updates": n, **one} for n, one in enumerate(made)]}
+        made = [{"updates": [len(rollouts)], "rollouts": rollouts} for rollouts in epochs]
+        return {"epochs": made, "tests": [{**one, "updates": n} for n, one in enumerate(made)]}
 
     base = run([rollout(0, [1], "a"), rollout(1, [2], "b"), rollout(2, [4], "d")])
     assert not any(differences(base, base)[name] for name in ("other_tokens", "other_outputs", "in_one_only"))

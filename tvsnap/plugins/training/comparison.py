@@ -28,7 +28,7 @@ async def compare(
     cache: Any,
     agents: Agents,
     learner: Learner,
-    of: Sequence[Task],
+    parts: Sequence[Sequence[Task]],
     test: Sequence[Task],
     *,
     seed: int,
@@ -47,7 +47,7 @@ async def compare(
         cache: a cache that records.
         agents: plays the rollouts.
         learner: learns from them; its variant is the algorithm.
-        of: the tasks to train on.
+        parts: the tasks of the first update, of the second, and so on; then again from the first.
         test: other tasks, each of which is played twice in a test.
         seed: of chance.
         k: rollouts of a task for an update. Tree-GRPO plays fewer, and lets as many branches go on from these.
@@ -71,7 +71,16 @@ async def compare(
     while left := [name for name in spent if spent[name] < limits[name]]:
         began = time.monotonic()
         tree = learner.settings.credit == "tree"
-        groups = await _played(cache, agents, of, f"{seed} train {len(epochs)}", k, learner.settings, branch, depths)
+        groups = await _played(
+            cache,
+            agents,
+            parts[len(epochs) % len(parts)],
+            f"{seed} train {len(epochs)}",
+            k,
+            learner.settings,
+            branch,
+            depths,
+        )
         played = time.monotonic()
         graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
         compared = [group for group in graded if len(group) > 1]

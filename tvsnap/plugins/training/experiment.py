@@ -45,8 +45,9 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "model": "own",
         "kinds": ["tune", "report", "repair"],
         "k": 6,
-        "epochs": 60,
-        "tasks": 6,
+        "epochs": 20,
+        "tasks": 18,
+        "tasks_each": 6,
         "tests": 18,
         "test_every": 10,
         "turns": 8,
@@ -63,6 +64,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "k": 6,
         "epochs": 300,
         "tasks": 10,
+        "tasks_each": 10,
         "tests": 20,
         "test_every": 10,
         "turns": 8,
@@ -160,11 +162,18 @@ def images_of(mode: str, options: Any) -> Iterator[Any]:
         yield store.images
 
 
+def parts_of(of: Sequence[Task], count: int) -> list[Sequence[Task]]:
+    """Returns tasks in parts of so many: those of one update, of the next one, and so on."""
+    return [of[first : first + count] for first in range(0, len(of), count)]
+
+
 async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path, images: Any, options: Any) -> None:
     """Trains in one mode; writes what happened in each epoch, and in the tests between them, after each of them."""
     of = tasks("train", options.tasks, seed, kinds=options.kinds)
     test = tasks("test", options.tests, seed, kinds=options.kinds)
-    epochs, tests, everything = list[dict[str, Any]](), list[dict[str, Any]](), list[Played]()
+    parts = parts_of(of, options.tasks_each)
+    epochs, tests, updates = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    everything = list[Played]()
     stragglers = Stragglers(*options.stragglers) if options.stragglers else None
     credit = learner.settings.credit
 
@@ -181,7 +190,7 @@ async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path
 
     async def tested(cache: Any, updates: int) -> None:
         renew(agents.generator, learner, home / f"adapter-{updates}")
-        if updates % options.test_every and updates != options.epochs:
+        if updates % options.test_every and updates != options.epochs * len(parts):
             return
         groups = await agents.play(cache, test, 2, f"{seed} test {updates}")
         played = [one for group in groups for one in group]
@@ -189,37 +198,43 @@ async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path
         tests.append({"updates": updates, "reward": reports.mean(rewards(played)), "rollouts": [*map(told, played)]})
         print(f"seed {seed}, {mode}, after {updates} updates: held-out reward {tests[-1]['reward']:.3f}", flush=True)
 
+    async def updated(
+        cache: Any, counted: Any, part: Sequence[Task], epoch: int
+    ) -> tuple[list[Played], dict[str, float]]:
+        before, generating, began = counted.stats(), agents.generator.generating_s, time.perf_counter()
+        chance = f"{seed} train {epoch}"
+        groups = await agents.play(cache, part, options.k, chance, stragglers, epoch=epoch, credit=credit)
+        if options.branch:
+            states, n = options.branch
+            for group in list(groups):
+                more = await agents.branch(cache, group, chance, states=states, n=n, epoch=epoch, credit=credit)
+                groups += more.groups
+        played, after = time.perf_counter(), counted.stats()
+        graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
+        updates.append(asdict(await asyncio.to_thread(learner.learn, [group for group in graded if len(group) > 1])))
+        spent = {
+            "generating_s": agents.generator.generating_s - generating,
+            "playing_s": played - began,
+            "learning_s": time.perf_counter() - played,
+            **{name: getattr(after, name) - getattr(before, name) for name in ("forks", "replayed")},
+        }
+        return [one for group in groups for one in group], spent
+
     async with cache_of(mode, home, images, [*of, *test], options) as (cache, counted):
         for epoch in range(options.epochs):
-            await tested(cache, epoch)
-            before, generating, began = counted.stats(), agents.generator.generating_s, time.perf_counter()
-            chance = f"{seed} train {epoch}"
-            groups = await agents.play(cache, of, options.k, chance, stragglers, epoch=epoch, credit=credit)
-            if options.branch:
-                states, n = options.branch
-                for group in list(groups):
-                    more = await agents.branch(cache, group, chance, states=states, n=n, epoch=epoch, credit=credit)
-                    groups += more.groups
-            played, after = time.perf_counter(), counted.stats()
-            graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
-            update = await asyncio.to_thread(learner.learn, [group for group in graded if len(group) > 1])
-            all_of = [one for group in groups for one in group]
-            everything.extend(all_of)
-            epochs.append(
-                {
-                    **figures(all_of),
-                    "generating_s": agents.generator.generating_s - generating,
-                    "playing_s": played - began,
-                    "learning_s": time.perf_counter() - played,
-                    **{name: getattr(after, name) - getattr(before, name) for name in ("forks", "replayed")},
-                    "snapshot_bytes": after.budget["disk"][0],
-                    "update": asdict(update),
-                    "rollouts": [*map(told, all_of)],
-                }
-            )
+            played, spent = list[Played](), dict[str, float]()
+            for part in parts:
+                await tested(cache, len(updates))
+                more, costs = await updated(cache, counted, part, epoch)
+                played += more
+                spent = {name: spent.get(name, 0) + cost for name, cost in costs.items()}
+            everything.extend(played)
+            disk = counted.stats().budget["disk"][0]
+            learned = {"snapshot_bytes": disk, "updates": updates[-len(parts) :], "rollouts": [*map(told, played)]}
+            epochs.append({**figures(played), **spent, **learned})
             print(f"seed {seed}, {mode}, epoch {epoch}: {reports.line(epochs[-1])}", flush=True)
             keep()
-        await tested(cache, options.epochs)
+        await tested(cache, len(updates))
     keep(await checked(everything, home / "exact", images) if mode == "stateless" else None)
 
 
@@ -239,7 +254,7 @@ async def compared(
     tokens, seconds = options.budget
     async with cache_of("tvsnap", home, images, [*of, *test], options) as (cache, _):
         await comparison.compare(
-            *(cache, agents, learner, of, test),
+            *(cache, agents, learner, parts_of(of, options.tasks_each), test),
             seed=seed,
             k=options.k,
             branch=tuple(options.branch or (2, 2)),
@@ -323,7 +338,8 @@ def options_of(arguments: Sequence[str] | None) -> Any:
     parser.add_argument("--k", type=int, help="rollouts of a task")
     for name in ("epochs", "tasks", "tests", "turns", "tokens", "rows", "at-once"):
         parser.add_argument(f"--{name}", type=int)
-    parser.add_argument("--test-every", type=int, help="epochs from one test on held-out tasks to the next")
+    parser.add_argument("--tasks-each", type=int, help="tasks of one update; those of an epoch are its --tasks")
+    parser.add_argument("--test-every", type=int, help="updates from one test on held-out tasks to the next")
     parser.add_argument("--warm", type=int, help="steps of the warm start")
     parser.add_argument("--rate", type=float, help="the learning rate")
     parser.add_argument("--stragglers", type=float, nargs=2, metavar=("SHARE", "SECONDS"))

@@ -91,8 +91,9 @@ def differences(run: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, in
     epochs = list(zip(run["epochs"], base["epochs"], strict=False))
     ours = {each["updates"]: each for each in run["tests"]}
     tests = [(ours[each["updates"]], each) for each in base["tests"] if each["updates"] in ours]
+    updates = [pair for a, b in epochs for pair in zip(a["updates"], b["updates"], strict=True)]
     if len(run["epochs"]) != len(base["epochs"]):
-        tests = [pair for pair in tests if pair[0]["updates"] <= len(epochs)]
+        tests = [pair for pair in tests if pair[0]["updates"] <= len(updates)]
     pairs, alone = [], 0
     for one, other in [*epochs, *tests]:
         a, b = _named(one["rollouts"]), _named(other["rollouts"])
@@ -105,8 +106,8 @@ def differences(run: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, in
         "other_outputs": sum(_said(a) != _said(b) for a, b in pairs),
         "other_rewards": sum(a["reward"] != b["reward"] for a, b in pairs),
         "in_one_only": alone,
-        "updates": len(epochs),
-        "other_updates": sum(a["update"] != b["update"] for a, b in epochs),
+        "updates": len(updates),
+        "other_updates": sum(a != b for a, b in updates),
     }
 
 
