@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tvsnap.model.arguments import LONGEST
 from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.plugins.server.batching import Batches
-from tvsnap.plugins.server.http import Operation, number_of, read_body
+from tvsnap.plugins.server.http import Handler, Operation, header_of, json_response, number_of, read_body
 from tvsnap.plugins.server.places import NotKnown
 from tvsnap.plugins.server.service import Service
 from tvsnap.plugins.server.tvcache.records import CallPath, check_name, value_of
@@ -26,6 +26,7 @@ from tvsnap.plugins.server.tvcache.store import Found, Made, Store
 from tvsnap.plugins.server.workers import Worker
 
 T = TypeVar("T")
+_encoded = json.JSONEncoder().encode
 ASK_FIRST = "tvsnap.ask_first"
 """In a scope: has the first process of a server answer."""
 BY_ALL = ("/get", "/get_test_result", "/get_hot_nodes", "/runs", "/api/runs")
@@ -161,7 +162,16 @@ class TVCacheRoutes:
             Operation("GET", "/runs", "tvcacheRunsPage", "Lists the tasks.", self.runs),
             Operation("GET", "/api/runs", "tvcacheRuns", "Lists the tasks.", self.runs),
         ]
-        return [replace(operation, of_all=True, error=None) for operation in operations]
+        return [replace(one, handler=self._going(one.handler), of_all=True, error=None) for one in operations]
+
+    def _going(self, handler: Handler) -> Handler:
+        """Returns what answers as a handler does, unless the server is about to stop."""
+
+        def answer(request: Request) -> Awaitable[Response]:
+            self._service.check_going(held=False)
+            return handler(request)
+
+        return answer
 
     async def get(self, request: Request) -> Response:
         """Returns what the last of the calls returned."""
@@ -188,7 +198,7 @@ class TVCacheRoutes:
         """Finds the longest prefix that has an environment."""
         asked = await self._read(request, Calls)
         path = CallPath(asked.task_name, asked.tool_calls)
-        if request.headers.get("user-agent", "").startswith(_INDEX_IN_FULL):
+        if (header_of(request, "user-agent") or "").startswith(_INDEX_IN_FULL):
             return _json(_found(None))
         return _json(_found(await self._do(path, lambda: self._store.prefix_match(path))))
 
@@ -344,4 +354,4 @@ def _found(found: Found | None) -> dict[str, Any]:
 
 
 def _json(body: Any, status: int = 200) -> Response:
-    return Response(json.dumps(body), status, media_type="application/json")
+    return json_response(_encoded(body).encode(), status)
