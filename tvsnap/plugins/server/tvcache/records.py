@@ -150,9 +150,8 @@ class Records:
             state, text = path.states[number], path.texts[number]
             call, result = _call(text), _result(value, duration)
             after = state if text == TEST else path.states[number + 1]
-            edge = self._graph.recorded(state, call) or self._graph.record(
-                NewEdge(state, call, result, next_state=after, task=path.task, on_host=True)
-            )
+            new = NewEdge(state, call, result, next_state=after, task=path.task, on_host=True)
+            edge = self._graph.record(new)  # the earlier record where there is one
             if not edge.deterministic:
                 return number
             if not edge.result.same_value(result):
