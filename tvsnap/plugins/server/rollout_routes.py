@@ -188,7 +188,7 @@ class RolloutRoutes:
             return json_response(await asyncio.shield(begun))
         call = _CALL.read(body)
         began = time.perf_counter()
-        if not held.running and held.rollout.is_settled:
+        if not held.running:
             result = self._try_hit(held, call)
             if result is not None:
                 answer = self._answered(held, call.name, result, began, request.scope)

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any
 
+import msgspec
+
 from tvsnap.graph import Edge, Graph, NewEdge, RootInfo
 from tvsnap.model.arguments import check_text
 from tvsnap.model.calls import JSON, TEXT, Part, ToolCall, ToolResult, next_state, root_state
@@ -205,6 +207,13 @@ def value_of(edge: Edge) -> Any:
     """Returns what a call returned, as it was recorded."""
     part = edge.result.parts[0]
     return json.loads(part.data) if part.media_type == JSON else part.data
+
+
+def encodable_value_of(edge: Edge) -> str | msgspec.Raw:
+    """Returns what a call returned for an answer: JSON as the text that was recorded, which need not be read."""
+    part = edge.result.parts[0]
+    text = str(part.data)
+    return msgspec.Raw(text.encode()) if part.media_type == JSON else text
 
 
 def walk(root: str, made: dict[str, list[Edge]]) -> Iterator[tuple[tuple[str, ...], str, list[Edge]]]:
