@@ -24,7 +24,6 @@ from tvsnap.sandboxes.protocol import Backend, Sandbox
 QUESTION, ANSWER = "echo $((6 * 7))", b"42\n"
 IDLE = ["sleep", "infinity"]
 JOB = "while :; do sleep 0.5; done"
-BUSY = ["bash", "-c", f"({JOB}) & exec sleep infinity"]
 CHECKPOINT = "benchmark"
 
 
@@ -57,8 +56,8 @@ class Contender(Protocol):
     title: str
     takes_processes: bool
 
-    def start(self, *, busy: bool = False) -> Live:
-        """Returns a fresh container: with nothing but what keeps it alive, or a background process too."""
+    def start(self, job: str = "") -> Live:
+        """Returns a fresh container: with nothing but what keeps it alive, or a command in the background too."""
         ...
 
     def fork(self, snapshot: str, *, busy: bool = False) -> Live:
@@ -85,10 +84,10 @@ class Ours:
         self._image = image
         self._sizes: dict[str, int] = {}
 
-    def start(self, *, busy: bool = False) -> Live:
+    def start(self, job: str = "") -> Live:
         sandbox = self._backend.start(self._image, Limits())
-        if busy:
-            sandbox.run(f"({JOB}) &", timeout=10)
+        if job:
+            sandbox.run(f"({job}) &", timeout=10)
         return _OurLive(sandbox, self._sizes)
 
     def fork(self, snapshot: str, *, busy: bool = False) -> Live:
@@ -146,7 +145,7 @@ class BareDocker:
 
     def _restores(self) -> bool:
         """Whether containers with their processes can be forked: some engines take checkpoints and restore none."""
-        sandbox = self.start(busy=True)
+        sandbox = self.start(JOB)
         try:
             fork = self.fork(sandbox.checkpoint(), busy=True)
         except docker.errors.APIError:
@@ -157,14 +156,14 @@ class BareDocker:
         finally:
             sandbox.close()
 
-    def start(self, *, busy: bool = False) -> _DockerLive:
-        return _DockerLive(self, self._run(self._image, BUSY if busy else IDLE), busy)
+    def start(self, job: str = "") -> _DockerLive:
+        return _DockerLive(self, self._run(self._image, _with(job)), bool(job))
 
     def fork(self, snapshot: str, *, busy: bool = False) -> _DockerLive:
         if not busy:
             return _DockerLive(self, self._run(snapshot, IDLE), busy)
         image, _, source = snapshot.partition(" ")
-        made = self.client.containers.create(image, BUSY, network_mode="none", labels=self._labels)
+        made = self.client.containers.create(image, _with(JOB), network_mode="none", labels=self._labels)
         try:
             checkpoint = self._checkpoint(str(made.id))
             shutil.copytree(self._checkpoint(source), checkpoint)
@@ -268,7 +267,7 @@ class BarePodman:
         self.takes_processes = self._restores()
 
     def _restores(self) -> bool:
-        sandbox = self.start(busy=True)
+        sandbox = self.start(JOB)
         try:
             fork = self.fork(sandbox.checkpoint(), busy=True)
         except PodmanFailed:
@@ -279,8 +278,8 @@ class BarePodman:
         finally:
             sandbox.close()
 
-    def start(self, *, busy: bool = False) -> _PodmanLive:
-        return _PodmanLive(self, self._run(self._image, BUSY if busy else IDLE), busy)
+    def start(self, job: str = "") -> _PodmanLive:
+        return _PodmanLive(self, self._run(self._image, _with(job)), bool(job))
 
     def fork(self, snapshot: str, *, busy: bool = False) -> _PodmanLive:
         if not busy:
@@ -350,6 +349,11 @@ class _PodmanLive:
 
     def close(self) -> None:
         self._podman.do("rm", "--force", "--time", "0", self._container)
+
+
+def _with(job: str) -> list[str]:
+    """Returns what a container executes: a command in the background, if there is one, and what keeps it alive."""
+    return ["bash", "-c", f"({job}) & exec sleep infinity"] if job else IDLE
 
 
 def clear(home: Path) -> None:

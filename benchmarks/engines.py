@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.contenders import ANSWER, QUESTION, BareDocker, BarePodman, Contender, Live, Ours, clear
+from benchmarks.contenders import ANSWER, JOB, QUESTION, BareDocker, BarePodman, Contender, Live, Ours, clear
 from benchmarks.figures import Figure, figure
 from benchmarks.workspace import Workspace
 from scripts.docker_engine import private_engine
@@ -84,11 +84,11 @@ def run(space: Workspace) -> Iterator[Figure]:
     """Measures all of it."""
     samples = Samples()
     with contextlib.ExitStack() as ends:
-        contenders = list(_contenders(space, ends))
-        titles = {contender.name: contender.title for contender in contenders}
+        compared = list(contenders(space, ends))
+        titles = {contender.name: contender.title for contender in compared}
         space.tell(f"the same work by {', '.join(titles.values())}")
         for _ in range(space.samples(ROUNDS)):
-            for contender in contenders:
+            for contender in compared:
                 time.sleep(SETTLE)
                 _life(space, contender, samples, busy=False)
                 if contender.takes_processes:
@@ -96,7 +96,7 @@ def run(space: Workspace) -> Iterator[Figure]:
                     _life(space, contender, samples, busy=True)
         space.tell(f"{FORKS} forks of one state")
         for _ in range(1 if space.quick else FORK_ROUNDS):
-            for contender in contenders:
+            for contender in compared:
                 _forks(space, contender, samples)
         space.tell("calls at a known state, through the cache")
         _cached(space, [name for name in OURS if name in titles], samples)
@@ -106,7 +106,7 @@ def run(space: Workspace) -> Iterator[Figure]:
     yield from _ratios(samples)
 
 
-def _contenders(space: Workspace, ends: contextlib.ExitStack) -> Iterator[Contender]:
+def contenders(space: Workspace, ends: contextlib.ExitStack) -> Iterator[Contender]:
     """Yields who takes part on this machine; `ends` ends them."""
     yield Ours(space.backend, space.image)
     with contextlib.suppress(MachineLacks), _told(space):
@@ -163,7 +163,7 @@ def _life(space: Workspace, contender: Contender, samples: Samples, *, busy: boo
     """One container's: started, used, snapshotted after a change of a file, forked."""
     name, suffix = contender.name, "_job" if busy else ""
     if busy:
-        live = contender.start(busy=True)
+        live = contender.start(JOB)
         _ask(live)
     else:
         live = samples.timed("start", name, lambda: _asked(contender.start()))

@@ -150,8 +150,7 @@ class _Heap:
 
     @staticmethod
     def _ask(sandbox: LocalSandbox, order: str) -> str:
-        told = f"rm -f answer; echo '{order}' > orders; until [ -e answer ]; do sleep 0.005; done; cat answer"
-        outcome = sandbox.run(told, timeout=PATIENCE)
+        outcome = sandbox.run(told(order), timeout=PATIENCE)
         if outcome.exit_code or outcome.timed_out:
             raise InfrastructureError(f"the process with the heap does not answer: {outcome.output!r}")
         return outcome.output.decode()
@@ -186,6 +185,11 @@ class _Heap:
                 found = _numbers(root / "memory.stat")
                 return found["anon"] if "anon" in found else found["total_rss"]
         raise InfrastructureError("no control group counts memory here")
+
+
+def told(order: str) -> str:
+    """Returns the shell command that has the process do something, and prints its answer."""
+    return f"rm -f answer; echo '{order}' > orders; until [ -e answer ]; do sleep 0.005; done; cat answer"
 
 
 def _used_by_children() -> float:

@@ -61,6 +61,10 @@ class Task:
         return {TOOLS[self.tool]: command}
 
 
+_NO_INPUT = "exec </dev/null"
+"""Ends the shell's input, as harnesses without a terminal do: programs that ask for some would wait until a timeout."""
+
+
 @dataclass(frozen=True)
 class Draft:
     """A task without its name; `checks` are lines of the verifier, which follow those of `inside.py`.
@@ -81,10 +85,8 @@ class Draft:
         """Returns the task of that name."""
         verifier = Verifier(f"{_RUN}\n{_CHECK}\n\n{self.checks}verdict()\n{_END}\n")
         solutions, wrong = (tuple(map(tuple, each)) for each in (self.solutions, self.wrong))
-        outputs = tuple(self.outputs)
-        return Task(
-            name, family, self.instruction, (self.setup,), verifier, solutions, wrong, self.image, self.tool, outputs
-        )
+        setup, outputs = (f"{_NO_INPUT}\n{self.setup}",), tuple(self.outputs)
+        return Task(name, family, self.instruction, setup, verifier, solutions, wrong, self.image, self.tool, outputs)
 
 
 _TEXT = """
