@@ -34,7 +34,7 @@ LACKS = [
     (AsyncCache, AsyncClient, {"trouble"}),
     (
         *(AsyncRollout, AsyncRemoteRollout),
-        {"answer_to", "has_sandbox", "in_order", "is_given_out", "is_settled", "of", "rollout", "try_hit", "where"},
+        {"answer_to", "has_sandbox", "in_order", "is_settled", "of", "place", "rollout", "try_hit", "where"},
     ),
     (
         *(AsyncSandbox, AsyncRemoteSandbox),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 
 from tests.unit.graph_helpers import add_root, call, look, result, snapshot_of, step
 from tvsnap.graph import Edge, Graph, NewEdge
+from tvsnap.host import database
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import NotFound, UsageError
 
@@ -105,6 +109,29 @@ def test_another_process_that_writes_has_all_read_anew(graph: Graph) -> None:
         look(other, root, "pwd")
         reading.asked()
     assert reading.count == 2
+
+
+def test_sqlite_is_asked_for_others_only_once_somebody_has_written(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[None] = []
+    ask = database._data_version
+
+    def counted(writer: sqlite3.Connection) -> int:
+        asked.append(None)
+        return ask(writer)
+
+    monkeypatch.setattr(database, "_data_version", counted)
+    root = add_root(graph)
+    made = look(graph, root, "ls")
+    for _ in range(3):
+        assert answer(graph, root, "ls") is not None
+    assert len(asked) == 1
+    statement = f"UPDATE edges SET deterministic = 0 WHERE id = {made.id}"
+    write = "import sqlite3, sys; sqlite3.connect(sys.argv[1], isolation_level=None).execute(sys.argv[2])"
+    subprocess.run([sys.executable, "-c", write, str(graph.path), statement], check=True)
+    assert answer(graph, root, "ls") is None
+    assert len(asked) == 2
 
 
 def test_the_oldest_are_forgotten_first(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

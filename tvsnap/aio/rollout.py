@@ -42,9 +42,9 @@ class AsyncRollout(RolloutTwin[Rollout]):
         return self.rollout._engine.pending() is None
 
     @property
-    def is_given_out(self) -> bool:
-        """Whether its sandbox was given out by `sandbox`, so that its state has to be observed again."""
-        return self.rollout._engine.is_given_out
+    def place(self) -> Position | None:
+        """Its position; None where that has to be found out: `where` does that."""
+        return self.rollout._engine.place
 
     @property
     def has_sandbox(self) -> bool:

@@ -248,9 +248,9 @@ class RolloutEngine:
             self._turn.release()
 
     @property
-    def is_given_out(self) -> bool:
-        """Whether its sandbox was given out by `sandbox`, so that others may change it."""
-        return self._own.exposed
+    def place(self) -> Position | None:
+        """Its position; None where it has to be found out: an outcome is coming, or its sandbox is given out."""
+        return None if self._own.exposed or self._cursor.pending() is not None else self._cursor.where()
 
     def pending(self) -> Future[Position] | None:
         """Returns a future that is done once the last call's outcome is known; None if it is known already."""

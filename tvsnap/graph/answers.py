@@ -112,7 +112,7 @@ class Answers(GraphPart):
 
         if quiet_s != math.inf:  # then the answer depends on the time
             return read()
-        return self._remembered.get((state, call.key, timeout, backend), read)
+        return self._remembered.get((state, call.canonical, timeout, backend), read)
 
     def due_in(self, state: str, call: ToolCall, timeout: float, backend: str, waited: float) -> float | None:
         """Returns the time until a recorded answer, made after a longer wait, may be used.

@@ -18,6 +18,7 @@ from tvsnap.graph.rows import (
     UNREAD,
     DamagedRecord,
     EdgeRow,
+    Row,
     as_edge,
     checksum,
     encodable,
@@ -187,10 +188,11 @@ class Edges(Lineage):
             row = row._replace(checksum=checksum(*row[:CHECKED]))
         with self._database.write() as cursor:
             edge, proves = None, False
+            above = state_above(cursor, row.state)
             if new.shared:
-                edge, proves = _earlier(cursor, row, new.call, new.backend, comparable=new.comparable)
+                edge, proves = _earlier(cursor, row, above, new.backend, comparable=new.comparable)
             if edge is None:
-                id = insert_call(cursor, row, new.private)
+                id = insert_call(cursor, row, above, new.private)
                 if proves:
                     cursor.execute(PROVE, (id,))
                     row = row._replace(proven=cursor.rowcount == 1)
@@ -307,19 +309,19 @@ def _row(new: NewEdge, slot: float | None) -> EdgeRow:
 
 
 def _earlier(
-    cursor: sqlite3.Cursor, row: EdgeRow, call: ToolCall, backend: str, *, comparable: bool
+    cursor: sqlite3.Cursor, row: EdgeRow, above: Row, backend: str, *, comparable: bool
 ) -> tuple[Edge | None, bool]:
     """Returns the earlier record of a shared call if it counts and `row` does not; retires one that cannot answer.
+
+    `above` is what `state_above` returns for the state in which the call was made.
 
     Returns:
         The earlier record, or None; and whether a retired one has the same aftermath, which proves `row`.
 
     Raises:
-        NotFound: the state in which the call was made is not in the graph.
         UsageError: another call made the next state of this one.
         DamagedRecord: the record is damaged and cannot be repaired.
     """
-    above = state_above(cursor, row.state)
     key = (backend, row.state, row.call_key, row.slot, row.waited, row.waited)
     try:
         record = _fetch(cursor.execute(_RECORDED, key))
@@ -347,7 +349,7 @@ def _earlier(
     if row.next_state is None or not _exists(cursor, row.next_state):
         return None, proves
     again = _fetch(cursor.execute(_EDGE_TO, ("", row.next_state)))  # retired before
-    if again is None or again[0].state != row.state.hex() or again[0].call.key != call.key:
+    if again is None or again[0].state != row.state.hex() or again[0].call.key != row.call_key.hex():
         raise UsageError(f"state {row.next_state.hex()[:12]} has another origin than this call")
     return _reinstated(cursor, again[0], row, comparable=comparable), False
 

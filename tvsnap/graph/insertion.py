@@ -43,16 +43,18 @@ def insert_root(cursor: sqlite3.Cursor, info: RootInfo) -> None:
     cursor.execute(INSERT_STATE, (hash, hash, None, None, 0, "", info.created))
 
 
-def insert_call(cursor: sqlite3.Cursor, row: EdgeRow, private: str | None) -> int:
+def insert_call(cursor: sqlite3.Cursor, row: EdgeRow, above: Row, private: str | None) -> int:
     """Adds an edge and the state that it leads to; returns the edge's id.
 
-    `private`: why the branch from its next state on is not shared; None if it is.
+    Args:
+        cursor: of the transaction.
+        row: the edge.
+        above: what `state_above` returns for the state in which the call was made.
+        private: why the branch from its next state on is not shared; None if it is.
 
     Raises:
-        NotFound: the state in which the call was made is not in the graph.
         UsageError: another call made its next state.
     """
-    above = state_above(cursor, row.state)
     id = cursor.execute(_INSERT_EDGE, row).lastrowid
     assert id is not None
     insert_state(cursor, id, row, above, private)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tvsnap.graph.edges import Edges
-from tvsnap.graph.insertion import insert_call, insert_root, task_number
+from tvsnap.graph.insertion import insert_call, insert_root, state_above, task_number
 from tvsnap.graph.model import RootInfo
 from tvsnap.graph.rows import CHECKED, EdgeRow, checksum
 from tvsnap.model.arguments import check_state, check_text
@@ -157,7 +157,7 @@ def adopt_call(cursor: sqlite3.Cursor, row: EdgeRow, task: int) -> str:
     if occupied:  # by a record of the same call that answers nobody any more, or another time
         return "conflicting"
     try:
-        id = insert_call(cursor, row, None)
+        id = insert_call(cursor, row, state_above(cursor, row.state), None)
     except TvsnapError as error:
         raise ValueError(str(error)) from None
     cursor.execute(_VISIT, (id, task))

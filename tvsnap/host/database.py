@@ -10,6 +10,7 @@ rights.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import shutil
@@ -33,6 +34,9 @@ _BESIDE = ("-wal", "-shm", "-journal")
 """The suffixes of SQLite's files beside a database."""
 _HEADER_BYTES = 100
 """Bytes of the header of every SQLite database (its file format, section 1.3)."""
+_INDEX_HEADER = 96
+"""Bytes with which the index of a write-ahead log begins, both copies of what each commit changes in it (SQLite's WAL
+file format, section 2.1)."""
 _LEAST = 1 << 20
 """Free bytes on the disk below which an I/O error of SQLite is attributed to lack of room."""
 _DAMAGE = ("not a database", "malformed", "corrupt", "no such table", "no such column")
@@ -114,6 +118,8 @@ class Database:
                 self._prepare()
                 self._note_alterations()
                 self._commits_of_others = _data_version(self._writer)
+                self._index = _index_header(path)
+                self._index_seen = b""
                 self.readers.append(self._open_reader())
             except BaseException:
                 self._writer.close()
@@ -146,10 +152,13 @@ class Database:
         try:
             if self._closed:
                 raise InfrastructureError(f"{self.path}: {self._closed}")
-            commits = _data_version(self._writer)  # of others: its own do not change it
-            if commits != self._commits_of_others:
-                self._commits_of_others = commits
-                self._content_version += 1
+            index = None if self._index is None else self._index.raw  # before SQLite is asked
+            if index is None or index != self._index_seen:
+                commits = _data_version(self._writer)  # of others: its own do not change it
+                if commits != self._commits_of_others:
+                    self._commits_of_others = commits
+                    self._content_version += 1
+                self._index_seen = index or b""
             return self._content_version
         except FAILURES as error:
             raise self.explained(error) from error
@@ -449,6 +458,21 @@ def _data_version(connection: sqlite3.Connection) -> int:
     """Returns a number of SQLite's that changes with what other connections commit."""
     ((version,),) = connection.execute("PRAGMA data_version").fetchall()
     return int(version)
+
+
+def _index_header(path: Path) -> ctypes.Array[ctypes.c_char] | None:
+    """Returns the memory in which SQLite has the header of the index of a file's write-ahead log; None if not found.
+
+    It stays there while a connection of this process is open. Any commit of any process changes it, so that as long as
+    it is the same, nothing need be asked of SQLite, which takes and gives back a lock of the kernel to answer.
+    """
+    name = f"{path.resolve()}-shm"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            addresses, *about = line.split(maxsplit=5)
+            if about[0] == "rw-s" and about[1] == "00000000" and about[4:] == [name]:
+                return (ctypes.c_char * _INDEX_HEADER).from_address(int(addresses.partition("-")[0], 16))
+    return None
 
 
 _open: weakref.WeakSet[Database] = weakref.WeakSet()

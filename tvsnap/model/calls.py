@@ -21,6 +21,9 @@ TEXT, JSON, PNG, STDERR = "text/plain", "application/json", "image/png", "text/x
 """Media types of parts of a result."""
 
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
 def canonical_json(value: object) -> str:
     """Returns `value` as JSON with sorted keys and no insignificant space.
 
@@ -28,7 +31,7 @@ def canonical_json(value: object) -> str:
         UsageError: it contains something that JSON cannot express (NaN, sets, bytes, ...).
     """
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return _canonical(value)
     except (TypeError, ValueError) as error:
         key = _odd_key(value)
         reason = error if key is None else f"the key {key!r} is no string"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -17,7 +16,7 @@ from tvsnap.model.errors import NotFound
 from tvsnap.plugins.server.call_routes import CallRoutes
 from tvsnap.plugins.server.content_routes import ContentRoutes
 from tvsnap.plugins.server.health_routes import HealthRoutes
-from tvsnap.plugins.server.http import REQUESTS, Endpoint, Guard, Open, Operation, error_response, json_response
+from tvsnap.plugins.server.http import REQUESTS, Endpoint, Guard, Operation, error_response, json_response
 from tvsnap.plugins.server.image_routes import ImageRoutes
 from tvsnap.plugins.server.logs import RequestLog
 from tvsnap.plugins.server.openapi import document
@@ -50,7 +49,6 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
     )
     operations = [operation for room in rooms for operation in room.operations]
     foreign = TVCacheRoutes(service, worker).operations if settings.tvcache else []
-    foreign = [replace(one, handler=Open(one.handler, lambda: service.stopping)) for one in foreign]
     operations += foreign
     described = document(operations)
 
@@ -88,8 +86,13 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
     return outer if tracing is None else tracing
 
 
+_PARAMETER, _HERE = object(), object()
+_Words = dict[Any, Any]
+"""By each word that a path may have next, what may follow; at the end of a path, its endpoint with its parameters."""
+
+
 class Routes(Router):
-    """Finds what is at a path: one of operations without parameters by its name, any other as Starlette does."""
+    """Finds what is at a path: operations by the words of the path, any other as Starlette does."""
 
     def __init__(self, routes: Sequence[BaseRoute], default: ASGIApp, lifespan: Lifespan[Any]) -> None:
         """
@@ -99,17 +102,34 @@ class Routes(Router):
             lifespan: runs at the beginning and at the end.
         """
         super().__init__(routes, default=default, lifespan=lifespan)
-        plain = (route for route in routes if isinstance(route, Route) and isinstance(route.endpoint, Endpoint))
-        self._at = {route.path: route.endpoint for route in plain if not route.param_convertors}
+        self._words: _Words = {}
+        for route in routes:
+            if isinstance(route, Route) and isinstance(route.endpoint, Endpoint):
+                place = self._words
+                for word in route.path.split("/"):
+                    place = place.setdefault(_PARAMETER if word.startswith("{") else word, {})
+                place[_HERE] = (route.endpoint, tuple(route.param_convertors))
 
-    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
-        route = self._at.get(scope["path"]) if scope["type"] == "http" else None
-        if route is None:
-            await super().app(scope, receive, send)
-        else:
-            scope["path_params"] = {}
-            await route(scope, receive, send)
+        if scope["type"] == "http":
+            place: Any = self._words
+            values = []
+            for word in scope["path"].split("/"):
+                below = place.get(word)
+                if below is None and word:
+                    below = place.get(_PARAMETER)
+                    values.append(word)
+                if below is None:
+                    break
+                place = below
+            else:
+                if _HERE in place:
+                    endpoint, names = place[_HERE]
+                    scope["path_params"] = dict(zip(names, values, strict=True))
+                    await endpoint(scope, receive, send)
+                    return
+        await super().__call__(scope, receive, send)
 
 
 async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:

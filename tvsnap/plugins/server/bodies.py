@@ -89,7 +89,7 @@ class Reader(Generic[T]):
         Raises:
             UsageError: the body is wrong.
         """
-        return self.split(body, **more)[0]
+        return self._operation(**asdict(decode(self._decoder, body)), **more)
 
     def split(self, body: bytes, **more: Any) -> tuple[T, dict[str, Any]]:
         """Returns the operation that a request asks for, and the members that are beside it; see `read`."""

@@ -148,25 +148,6 @@ class _Reading:
             message = await self._receive()
 
 
-class Open:
-    """Refuses what would begin something once the server is about to stop."""
-
-    def __init__(self, handler: Handler, stopping: Callable[[], bool]) -> None:
-        """
-        Args:
-            handler: of an operation.
-            stopping: returns whether the server is about to stop.
-        """
-        self._handler = handler
-        self._stopping = stopping
-
-    async def __call__(self, request: Request) -> Response:
-        """Answers a request, or refuses it."""
-        if self._stopping():
-            raise end_of_server(held=False)
-        return await self._handler(request)
-
-
 class AtMost:
     """Refuses requests while there are too many connections, as what was not begun."""
 
@@ -287,6 +268,16 @@ def _as_of_header(scope: Scope, send: Send) -> Send:
     return sending
 
 
+class _JSON(Response):
+    """An answer of JSON, made in fewer steps than those of any type."""
+
+    def __init__(self, body: bytes, status: int) -> None:
+        self.status_code = status
+        self.body = body
+        self.background = None
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+
+
 def json_response(body: object, status: int = 200) -> Response:
     """Returns an answer of JSON.
 
@@ -294,7 +285,7 @@ def json_response(body: object, status: int = 200) -> Response:
         body: what `encode` takes, or JSON as bytes.
         status: the status of HTTP.
     """
-    return Response(body if isinstance(body, bytes) else encode(body), status, media_type="application/json")
+    return _JSON(body if isinstance(body, bytes) else encode(body), status)
 
 
 def error_response(error: BaseException, status: int | None = None) -> Response:
@@ -348,8 +339,8 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 def check_length(request: Request, limit: int) -> None:
     """Raises TooLarge where a request says that its body has more bytes than are allowed."""
-    said = request.headers.get("content-length", "0")
-    if said.isdigit() and int(said) > limit:
+    said = header_of(request, "content-length")
+    if said is not None and said.isdigit() and int(said) > limit:
         raise _too_large(limit)
 
 
@@ -367,6 +358,21 @@ async def next_piece(request: Request) -> tuple[bytes, bool]:
 
 def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"the request's body has more than {limit} bytes (--max-body, --max-upload)")
+
+
+def header_of(request: HTTPConnection, name: str) -> str | None:
+    """Returns a header of a request; None if it is not there.
+
+    Args:
+        request: the request.
+        name: of the header, in small letters.
+    """
+    wanted = name.encode()
+    for header, value in request.scope["headers"]:
+        if header == wanted:
+            told: str = value.decode("latin-1")
+            return told
+    return None
 
 
 def number_of(request: HTTPConnection, name: str) -> int | None:

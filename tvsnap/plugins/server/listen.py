@@ -20,7 +20,7 @@ from tvsnap.plugins.server.service import Service
 from tvsnap.plugins.server.settings import ServerSettings
 from tvsnap.plugins.server.signals import StoppedBySignals
 from tvsnap.plugins.server.tls import HANDSHAKE_PATIENCE, server_context
-from tvsnap.plugins.server.tvcache.targets import LongTargets, QueryInPlace
+from tvsnap.plugins.server.tvcache.targets import LongTargets
 from tvsnap.plugins.server.workers import Worker
 
 KEEP_ALIVE = 3600
@@ -53,7 +53,7 @@ async def serve(
     service = Service(cache, settings, *(() if worker is None else (worker.prefix, worker.server)))
     app = make_app(service, worker)
     config = uvicorn.Config(
-        AtMost(QueryInPlace(app) if settings.tvcache else app, settings.max_connections, lambda: len(connections)),
+        AtMost(app, settings.max_connections, lambda: len(connections)),
         http=cast("Any", partial(LongTargets if settings.tvcache else Patient, settings=settings)),
         ws=cast("Any", partial(PatientSocket, settings=settings)),
         ws_max_size=LONGEST_MESSAGE,

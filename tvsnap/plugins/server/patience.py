@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, cast
 
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
@@ -15,6 +16,45 @@ BODY_PIECE = 1024 * 1024
 """Bytes of a body for which a client has as long as for a whole one that is shorter."""
 LONGEST_HEAD = 65_536
 _TOO_SLOW, _TOO_LONG = b"408 Request Timeout", b"431 Request Header Fields Too Large"
+
+
+class _Joined:
+    """A transport that sends together what is written in one step of the loop: the head of an answer with its body."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        """
+        Args:
+            transport: sends it.
+            loop: its loop.
+        """
+        self._transport = transport
+        self._loop = loop
+        self._waiting = bytearray()
+        self.abort = transport.abort
+        self.get_extra_info = transport.get_extra_info
+        self.is_closing = transport.is_closing
+        self.pause_reading = transport.pause_reading
+        self.resume_reading = transport.resume_reading
+        self.set_protocol = transport.set_protocol
+
+    def write(self, data: bytes) -> None:
+        """Sends something, with what is written until `flush`, or until the loop comes to it."""
+        if not self._waiting:
+            self._loop.call_soon(self.flush)
+        self._waiting += data
+        if len(self._waiting) > HIGH_WATER_LIMIT:
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends what was written."""
+        if self._waiting:
+            self._transport.write(bytes(self._waiting))
+            self._waiting.clear()
+
+    def close(self) -> None:
+        """Closes the connection once all was sent."""
+        self.flush()
+        self._transport.close()
 
 
 class Patient(HttpToolsProtocol):
@@ -43,7 +83,8 @@ class Patient(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request."""
-        super().connection_made(transport)
+        self._joined = _Joined(transport, self.loop)
+        super().connection_made(cast("asyncio.Transport", self._joined))
         self._wait_for_head()
         if len(self.connections) > self._most:
             others = (one for one in self.connections if isinstance(one, Patient) and one is not self)
@@ -93,6 +134,7 @@ class Patient(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Begins to wait for the next request."""
+        self._joined.flush()
         super().on_response_complete()
         if self.cycle.response_complete:
             self.idle_since = time.monotonic()

@@ -37,6 +37,7 @@ from tvsnap.plugins.server.http import (
     KEY_HEADER,
     RECEIVED_HEADER,
     Operation,
+    header_of,
     json_response,
     read_body,
     request_mark,
@@ -74,9 +75,8 @@ def result_body(result: ToolResult) -> ResultBody:
 
 def place_of(rollout: AsyncRollout) -> PlaceBody | None:
     """Returns where a rollout stands; None where that has to be found out."""
-    if not rollout.is_settled or rollout.is_given_out:
-        return None
-    return PlaceBody(rollout.state, rollout.depth, rollout.private, rollout.unshared)
+    position = rollout.place
+    return None if position is None else at_place(position)
 
 
 def at_place(position: Position) -> PlaceBody:
@@ -182,13 +182,13 @@ class RolloutRoutes:
         """Makes a tool call. An answer from the graph is given at once, on the event loop."""
         held = self._held(request)
         body = await read_body(request, self._service.settings.max_body)
-        key, mark = request.headers.get(KEY_HEADER), request_mark(request, body)
+        key, mark = header_of(request, KEY_HEADER), request_mark(request, body)
         begun = None if key is None else held.answers.seen(key, mark)
         if begun is not None:
             return json_response(await asyncio.shield(begun))
         call = _CALL.read(body)
         began = time.perf_counter()
-        if not held.running and held.rollout.is_settled:
+        if not held.running:
             result = self._try_hit(held, call)
             if result is not None:
                 answer = self._answered(held, call.name, result, began, request.scope)
@@ -271,7 +271,7 @@ class RolloutRoutes:
         held = self._held(request)
 
         async def work(body: bytes) -> bytes:
-            fetch, key = _FETCH.read(body), request.headers.get(KEY_HEADER)
+            fetch, key = _FETCH.read(body), header_of(request, KEY_HEADER)
             with held.in_use(), self._service.executing(held.tenant, held.rollout), held.cancellable(key):
                 fetched = await held.rollout.perform(fetch)
             if fetched.digest is not None:
@@ -372,7 +372,7 @@ class RolloutRoutes:
 
     def _held(self, request: Request) -> HeldRollout:
         held = self._service.rollouts.find(request.path_params["id"], tenant_of(request))
-        held.note_received(request.headers.get(RECEIVED_HEADER))
+        held.note_received(header_of(request, RECEIVED_HEADER))
         return held
 
     def _room_for(self, count: int, tenant: Tenant | None) -> contextlib.AbstractContextManager[None]:

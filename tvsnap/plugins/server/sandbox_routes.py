@@ -18,7 +18,7 @@ from tvsnap.model.operations.rollouts import Get
 from tvsnap.plugins.server import bodies
 from tvsnap.plugins.server.bodies import Reader, SandboxAnswer, SandboxesAnswer, decode, encode
 from tvsnap.plugins.server.held import HeldSandbox
-from tvsnap.plugins.server.http import RECEIVED_HEADER, Operation, json_response, number_of
+from tvsnap.plugins.server.http import RECEIVED_HEADER, Operation, header_of, json_response, number_of
 from tvsnap.plugins.server.service import Service
 from tvsnap.plugins.server.tenants import Tenant, tenant_of
 from tvsnap.wire.values import to_data
@@ -196,7 +196,7 @@ class SandboxRoutes:
 
     def _handle(self, request: Request) -> HeldSandbox:
         handle = self._service.sandboxes.find(request.path_params["id"], tenant_of(request))
-        handle.note_received(request.headers.get(RECEIVED_HEADER))
+        handle.note_received(header_of(request, RECEIVED_HEADER))
         return handle
 
 

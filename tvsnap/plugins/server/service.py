@@ -22,7 +22,7 @@ from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.plugins.object_store import StoredTasks
 from tvsnap.plugins.server.events import Events
 from tvsnap.plugins.server.held import HeldRollout, HeldSandbox, Table
-from tvsnap.plugins.server.http import KEY_HEADER, end_of_server, is_number, read_body, request_mark
+from tvsnap.plugins.server.http import KEY_HEADER, end_of_server, header_of, is_number, read_body, request_mark
 from tvsnap.plugins.server.metrics import Metrics
 from tvsnap.plugins.server.once import Once
 from tvsnap.plugins.server.settings import ServerSettings
@@ -213,7 +213,7 @@ class Service:
         body = await read_body(request, self.settings.max_body)
         tenant = tenant_of(request)
         answers = self._opened["" if tenant is None else tenant.name] if of is None else of
-        key = request.headers.get(KEY_HEADER)
+        key = header_of(request, KEY_HEADER)
 
         async def do() -> bytes:
             self.check_going(held=of is not None)

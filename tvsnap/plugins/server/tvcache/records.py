@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any
 
+import msgspec
+
 from tvsnap.graph import Edge, Graph, NewEdge, RootInfo
 from tvsnap.model.arguments import check_text
 from tvsnap.model.calls import JSON, TEXT, Part, ToolCall, ToolResult, next_state, root_state
@@ -150,9 +152,8 @@ class Records:
             state, text = path.states[number], path.texts[number]
             call, result = _call(text), _result(value, duration)
             after = state if text == TEST else path.states[number + 1]
-            edge = self._graph.recorded(state, call) or self._graph.record(
-                NewEdge(state, call, result, next_state=after, task=path.task, on_host=True)
-            )
+            new = NewEdge(state, call, result, next_state=after, task=path.task, on_host=True)
+            edge = self._graph.record(new)  # the earlier record where there is one
             if not edge.deterministic:
                 return number
             if not edge.result.same_value(result):
@@ -206,6 +207,13 @@ def value_of(edge: Edge) -> Any:
     """Returns what a call returned, as it was recorded."""
     part = edge.result.parts[0]
     return json.loads(part.data) if part.media_type == JSON else part.data
+
+
+def encodable_value_of(edge: Edge) -> str | msgspec.Raw:
+    """Returns what a call returned for an answer: JSON as the text that was recorded, which need not be read."""
+    part = edge.result.parts[0]
+    text = str(part.data)
+    return msgspec.Raw(text.encode()) if part.media_type == JSON else text
 
 
 def walk(root: str, made: dict[str, list[Edge]]) -> Iterator[tuple[tuple[str, ...], str, list[Edge]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,10 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tvsnap.model.arguments import LONGEST
 from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.plugins.server.batching import Batches
-from tvsnap.plugins.server.http import Operation, number_of, read_body
+from tvsnap.plugins.server.http import Handler, Operation, header_of, json_response, number_of, read_body
 from tvsnap.plugins.server.places import NotKnown
 from tvsnap.plugins.server.service import Service
-from tvsnap.plugins.server.tvcache.records import CallPath, check_name, value_of
+from tvsnap.plugins.server.tvcache.records import CallPath, check_name, encodable_value_of
 from tvsnap.plugins.server.tvcache.store import Found, Made, Store
 from tvsnap.plugins.server.workers import Worker
 
@@ -161,7 +161,16 @@ class TVCacheRoutes:
             Operation("GET", "/runs", "tvcacheRunsPage", "Lists the tasks.", self.runs),
             Operation("GET", "/api/runs", "tvcacheRuns", "Lists the tasks.", self.runs),
         ]
-        return [replace(operation, of_all=True, error=None) for operation in operations]
+        return [replace(one, handler=self._going(one.handler), of_all=True, error=None) for one in operations]
+
+    def _going(self, handler: Handler) -> Handler:
+        """Returns what answers as a handler does, unless the server is about to stop."""
+
+        def answer(request: Request) -> Awaitable[Response]:
+            self._service.check_going(held=False)
+            return handler(request)
+
+        return answer
 
     async def get(self, request: Request) -> Response:
         """Returns what the last of the calls returned."""
@@ -170,11 +179,11 @@ class TVCacheRoutes:
             edge, environment = await self._do(path, lambda: self._store.get(path))
         except NotKnown:
             return ElsewhereAnswered(request.scope[ASK_FIRST])
-        return _json(
+        return json_response(
             {
                 "found": edge is not None,
                 "env_id": environment,
-                "value": None if edge is None else value_of(edge),
+                "value": None if edge is None else encodable_value_of(edge),
                 "tool_exec_time": None if edge is None else edge.result.duration,
             }
         )
@@ -182,78 +191,80 @@ class TVCacheRoutes:
     async def put(self, request: Request) -> Response:
         """Records calls."""
         removed = await self._puts.add(_made(await self._read(request, Put)))
-        return _json({"success": True, "removed_env_ids": removed})
+        return json_response({"success": True, "removed_env_ids": removed})
 
     async def prefix_match(self, request: Request) -> Response:
         """Finds the longest prefix that has an environment."""
         asked = await self._read(request, Calls)
         path = CallPath(asked.task_name, asked.tool_calls)
-        if request.headers.get("user-agent", "").startswith(_INDEX_IN_FULL):
-            return _json(_found(None))
-        return _json(_found(await self._do(path, lambda: self._store.prefix_match(path))))
+        if (header_of(request, "user-agent") or "").startswith(_INDEX_IN_FULL):
+            return json_response(_found(None))
+        return json_response(_found(await self._do(path, lambda: self._store.prefix_match(path))))
 
     async def intel_prefix_match(self, request: Request) -> Response:
         """Finds the longest prefix that has an environment, also where calls that change nothing come between."""
         asked = await self._read(request, Calls)
         path = CallPath(asked.task_name, asked.tool_calls)
         found = await self._service.in_thread(lambda: self._store.match_around(path))
-        return _json({**_found(found), "suffix": None if found is None else found.rest})
+        return json_response({**_found(found), "suffix": None if found is None else found.rest})
 
     async def fork(self, request: Request) -> Response:
         """Names the environment that stands where a history ends."""
         path = _path(await self._read(request, History))
         environment = await self._do(path, lambda: self._store.should_fork(path))
-        return _json({"should_fork": environment is not None, "env_id": environment})
+        return json_response({"should_fork": environment is not None, "env_id": environment})
 
     async def extend(self, request: Request) -> Response:
         """Gives the right to make further calls in the environment that stands where a history ends."""
         asked = await self._read(request, Extend)
         path = _path(asked)
         given, suffix = await self._service.in_thread(lambda: self._store.can_extend(path, asked.suffix))
-        return _json({"can_extend": given, "suffix": suffix})
+        return json_response({"can_extend": given, "suffix": suffix})
 
     async def unref(self, request: Request) -> Response:
         """Ends a use of an environment."""
         self._store.release((await self._read(request, Unref)).env_id)
-        return _json({"success": True})
+        return json_response({"success": True})
 
     async def environments(self, request: Request) -> Response:
         """Lists a task's environments, and begins a use of each."""
-        return _json({"env_ids": self._store.hold_all(_parameter(request, "task_name"))})
+        return json_response({"env_ids": self._store.hold_all(_parameter(request, "task_name"))})
 
     async def marked(self, request: Request) -> Response:
         """Tells whether an environment stands where its maker left it."""
-        return _json({"marked": self._store.is_as_left(_parameter(request, "env_id"))})
+        return json_response({"marked": self._store.is_as_left(_parameter(request, "env_id"))})
 
     async def mark_stateless(self, request: Request) -> Response:
         """Notes that the last call of a history changed nothing."""
         asked = await self._read(request, Marked)
         path = _path(asked)
         done = await self._do(path, lambda: self._store.mark_stateless(path, asked.env_id))
-        return _json({"success": done}, 200 if done else 400)
+        return json_response({"success": done}, 200 if done else 400)
 
     async def store_test(self, request: Request) -> Response:
         """Records what a test found."""
         asked = await self._read(request, Tested)
         path = _path(asked)
         done = await self._service.in_thread(lambda: self._store.store_test_result(path, asked.test_result))
-        return _json({"success": done})
+        return json_response({"success": done})
 
     async def get_test(self, request: Request) -> Response:
         """Returns what a test found."""
         path = _asked(request)
         result = await self._do(path, lambda: self._store.test_result(path))
-        return _json({"found": result is not None, "test_result": result})
+        return json_response({"found": result is not None, "test_result": result})
 
     async def remove(self, request: Request) -> Response:
         """Deletes calls from which nothing else follows."""
         path = _path(await self._read(request, History))
-        return _json({"success": await self._service.in_thread(lambda: self._store.remove(path))})
+        return json_response({"success": await self._service.in_thread(lambda: self._store.remove(path))})
 
     async def hot_nodes(self, request: Request) -> Response:
         """Lists the states in which more than `k` calls were made."""
         k = number_of(request, "k")
-        return _json({"hot_nodes": await self._service.in_thread(lambda: self._store.hot_nodes(1 if k is None else k))})
+        return json_response(
+            {"hot_nodes": await self._service.in_thread(lambda: self._store.hot_nodes(1 if k is None else k))}
+        )
 
     async def visualize(self, request: Request) -> Response:
         """Returns all calls, nested as their states are; `path` names a task, as /api/runs lists it."""
@@ -261,13 +272,15 @@ class TVCacheRoutes:
         try:
             text = await self._service.in_thread(lambda: "".join(self._store.tree(task)))
         except NotFound as error:
-            return _json({"error": str(error)}, 404)
+            return json_response({"error": str(error)}, 404)
         return Response(text, media_type="application/json")
 
     async def runs(self, request: Request) -> Response:
         """Lists the tasks, as TVCache's page of saved runs lists files."""
         runs = await self._service.in_thread(self._store.runs)
-        return _json({"manual_runs": [], "auto_saved_runs": runs, "base_dir": str(self._service.cache.cache.home)})
+        return json_response(
+            {"manual_runs": [], "auto_saved_runs": runs, "base_dir": str(self._service.cache.cache.home)}
+        )
 
     async def _read(self, request: Request, kind: type[T]) -> T:
         """Returns what a request holds; values as Python's own clients send them, also NaN and half surrogate pairs."""
@@ -341,7 +354,3 @@ def _found(found: Found | None) -> dict[str, Any]:
     if found is None:
         return {"found": False, "env_id": None, "history": None}
     return {"found": True, "env_id": found.environment, "history": found.texts}
-
-
-def _json(body: Any, status: int = 200) -> Response:
-    return Response(json.dumps(body), status, media_type="application/json")
