@@ -183,7 +183,9 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         """Begins a rollout; see `BeginsRollouts.begin`."""
         if isinstance(opening, OpenRollout):
             return Rollout(self._open(opening))
-        return Rollout(self._resume(opening.state, opening.task, opening.label, opening.epoch, opening.after))
+        rollout = self._resume(opening.state, opening.task, opening.label, opening.epoch, opening.after)
+        self._services.companions.begun(rollout, rollout.where())
+        return Rollout(rollout)
 
     def _open(self, opening: OpenRollout) -> RolloutEngine:
         """Begins a rollout at the root of an image."""

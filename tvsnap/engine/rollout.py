@@ -313,6 +313,9 @@ class RolloutEngine:
                     fork.begin_in(live)
                 for fork in forks:
                     fork._cursor.go_on_from(self._cursor)
+                    if (own := fork._own.live) is not None:
+                        fork._cursor.begin_with(own)
+                    self._services.companions.begun(fork, fork._cursor.at)
                 undo.pop_all()
                 return forks
 

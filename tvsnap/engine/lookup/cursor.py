@@ -87,6 +87,10 @@ class Cursor:
         self.stand_at(other.at)
         self._ended, self._not_before = other._ended, other._not_before
 
+    def begin_with(self, live: LiveSandbox) -> None:
+        """Counts as having waited for as long as a sandbox has run: time stood still for both while it was made."""
+        self.at = replace(self.at, since=max(self.at.since, live.since))
+
     def let_go(self) -> None:
         """Stops holding a state."""
         if self.hold is not None:

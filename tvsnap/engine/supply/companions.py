@@ -19,11 +19,12 @@ import weakref
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from tvsnap.engine.events import Accompanied, Answered
+from tvsnap.engine.position import Position
 from tvsnap.graph import Graph
 from tvsnap.host.load import running
 from tvsnap.model.errors import TvsnapError
 
-PATIENCE = 0.25  # seconds: a rollout that is answered again at once, as in a replay, needs no sandbox
+PATIENCE = 0.05  # seconds: a rollout that is answered again at once, as in a replay, needs no sandbox
 THINKING = 0.02  # seconds after which a model is assumed to think, if a sandbox only saves a fork
 LAST_FORK = 5.0  # seconds that closing waits for the sandboxes that are being made
 NO_ROOM = 0.1  # seconds between two attempts to make a sandbox while there is no room
@@ -54,14 +55,21 @@ class Companions:
 
     def answered(self, event: Answered) -> None:
         """Has a sandbox made for a rollout that was answered and has none, unless it is answered again soon."""
-        if not event.without_sandbox:
-            return
-        stirs = event.at.quiet_s < math.inf  # something runs by itself
+        if event.without_sandbox:
+            self._expect(event.rollout, event.at, PATIENCE)
+
+    def begun(self, rollout: Accompanied, at: Position) -> None:
+        """Has a sandbox made for a rollout that begins in a state of others, at once if something runs there."""
+        if rollout.lacks_sandbox(at.state):
+            self._expect(weakref.ref(rollout), at, 0.0)
+
+    def _expect(self, rollout: weakref.ref[Accompanied], at: Position, patience: float) -> None:
+        stirs = at.quiet_s < math.inf  # something runs by itself
         if not (stirs or self._ahead):
             return
-        when = time.monotonic() + (PATIENCE if stirs else THINKING)
+        when = time.monotonic() + (patience if stirs else THINKING)
         with self._lock:
-            self._waiting[event.rollout] = (when, event.at.state, stirs)
+            self._waiting[rollout] = (when, at.state, stirs)
         if not self._wanted.is_set():
             self._wake()
 
