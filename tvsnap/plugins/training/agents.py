@@ -154,6 +154,7 @@ class Agents:
     Attributes:
         generator: what writes.
         tokenizer: the model's tokenizer, with a chat template.
+        at_once: how many rollouts are played at a time.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class Agents:
         check_least("at_once", at_once)
         self.generator = generator
         self.tokenizer = tokenizer
-        self._turns, self._shown, self._timeout, self._at_once = turns, shown, timeout, at_once
+        self._turns, self._shown, self._timeout, self.at_once = turns, shown, timeout, at_once
         self._end = int(tokenizer.eos_token_id)
 
     async def play(
@@ -229,8 +230,8 @@ class Agents:
                 setup = len(task.preparation())
                 ones = [Played(task, n, self.prompt(task), setup=setup, tree=n) for n in range(k)]
                 groups.append((ones, rollouts, of_group))
-            room = asyncio.Semaphore(self._at_once)
-            played = await _all([self._play_group(*group, stragglers, room) for group in groups])
+            room = asyncio.Semaphore(self.at_once)
+            played = await together([self._play_group(*group, stragglers, room) for group in groups])
         for group in played:
             await _give(credit, cache, group)
         return played
@@ -372,7 +373,7 @@ class Agents:
             one.rollout = rollout.id
         late = [(one, rollout) for one, rollout in zip(ones, rollouts, strict=True) if one.cancelled]
         if stragglers is not None and stragglers.grade:
-            await _all([self._grade(*pair) for pair in late])
+            await together([self._grade(*pair) for pair in late])
             return [one for one in ones if one.turns]  # of one that wrote nothing, there is nothing to learn
         return [one for one in ones if not one.cancelled]
 
@@ -528,8 +529,12 @@ def _places(graded: Sequence[Played], values: TaskValues, depths: Collection[int
     return [each for each in ranked if depths or spread[each[0]] > 0]
 
 
-async def _all(parts: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Waits for all; where one fails or this is cancelled, the others are cancelled and waited for."""
+async def together(parts: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Returns the results of all; if one fails or this is cancelled, the others are cancelled and waited for.
+
+    Args:
+        parts: coroutines.
+    """
     running = [asyncio.ensure_future(part) for part in parts]
     try:
         return list(await asyncio.gather(*running))

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tvsnap.plugins.training.agents import Agents, Played
+from tvsnap.plugins.training.agents import Agents, Played, together
 from tvsnap.plugins.training.loop import Learner, Settings
 from tvsnap.plugins.training.reports import markdown, mean
 from tvsnap.plugins.training.tasks import Task
@@ -123,11 +123,14 @@ async def _played(
         return await agents.play(cache, of, k, chance, credit=settings.credit)
     states, n = branch
     groups = await agents.play(cache, of, max(2, k - states * n), chance)
-    found = []
-    for group in groups:
-        more = await agents.branch(cache, group, chance, states=states, n=n, depths=depths, credit="tree")
-        found.append([*group, *(one for branches in more.groups for one in branches)])
-    return found
+    room = asyncio.Semaphore(max(1, agents.at_once // (states * n)))
+
+    async def grown(group: list[Played]) -> list[Played]:
+        async with room:
+            more = await agents.branch(cache, group, chance, states=states, n=n, depths=depths, credit="tree")
+        return [*group, *(one for branches in more.groups for one in branches)]
+
+    return await together([grown(group) for group in groups])
 
 
 async def _shared(cache: Any, groups: Sequence[Sequence[Played]]) -> float:

@@ -89,13 +89,14 @@ VARIANTS = {
     "loop-trajectory": Settings(ratio="trajectory"),
     "loop-normalised": Settings(normalised=True),
     "loop-state": Settings(credit="state"),
-    "tree-grpo": Settings(credit="tree", epochs=1, minibatch=0),
+    "tree-grpo": Settings(credit="tree"),
     "rloo": Settings(ratio="trajectory", clip=None, epochs=1, minibatch=0),
     "grpo": Settings(normalised=True, leave_one_out=False, epochs=1, minibatch=0),
 }
 """By the name of the algorithm.
 
-Tree-GRPO is for rollouts with branches (`Agents.branch`), all those of a task in one group.
+Tree-GRPO is for rollouts with branches (`Agents.branch`), all those of a task in one group. Its steps and its clipping
+are those of LOOP here, so that only the rollouts and their advantages differ; it has no KL penalty.
 RLOO and GRPO are on-policy: one step for each collection, so that no ratio differs from 1. The gradient of RLOO is that
 of REINFORCE: a rollout counts as a whole, and its length does not divide it.
 """
