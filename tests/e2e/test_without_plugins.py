@@ -14,7 +14,7 @@ import pytest
 import tvsnap.plugins
 from tvsnap.images import Image
 
-PLUGINS = tuple(sorted(module.name for module in pkgutil.iter_modules(tvsnap.plugins.__path__)))
+PLUGINS = tuple(sorted(module.name for module in pkgutil.iter_modules(tvsnap.plugins.__path__) if module.ispkg))
 WITHOUT = """
 import sys
 

@@ -6,11 +6,13 @@ import dataclasses
 import itertools
 from typing import Any
 
-from d3rlpy.algos import CQL
-from d3rlpy.models.torch.policies import build_squashed_gaussian_distribution
-
 from tvsnap import UsageError
+from tvsnap.plugins.extras import brought_by
 from tvsnap.plugins.priors.symbolic import Fading, SymbolicPrior
+
+with brought_by("continuous"):
+    from d3rlpy.algos import CQL
+    from d3rlpy.models.torch.policies import build_squashed_gaussian_distribution
 
 
 def add_prior(algorithm: CQL, prior: SymbolicPrior, fading: Fading) -> None:

@@ -6,13 +6,15 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy
-import torch
-from stable_baselines3 import SAC
-from stable_baselines3.common.logger import Logger
-
+from tvsnap.plugins.extras import brought_by
 from tvsnap.plugins.priors.sampling import Cooling, posterior, sample
 from tvsnap.plugins.priors.symbolic import Fading, SymbolicPrior
+
+with brought_by("continuous"):
+    import numpy
+    import torch
+    from stable_baselines3 import SAC
+    from stable_baselines3.common.logger import Logger
 
 
 class PriorSAC(SAC):

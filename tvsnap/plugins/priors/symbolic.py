@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from tvsnap import UsageError
+from tvsnap.plugins.extras import brought_by
 from tvsnap.plugins.priors.cache import PriorCache
 from tvsnap.plugins.priors.distributions import Proposals
 from tvsnap.plugins.priors.embedding import load_numpy
 from tvsnap.plugins.priors.symbols import Symbols
+
+with brought_by("continuous"):
+    import torch
 
 if TYPE_CHECKING:
     import numpy

@@ -25,11 +25,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
 import tvsnap
 import tvsnap.aio
+from tvsnap.plugins.extras import brought_by
 from tvsnap.plugins.training import comparison, reports
 from tvsnap.plugins.training.agents import Agents, Played, Stragglers
 from tvsnap.plugins.training.generation import Generator, ModelGenerator, ServerGenerator
@@ -37,6 +35,10 @@ from tvsnap.plugins.training.loop import Learner, Settings, variant, with_adapte
 from tvsnap.plugins.training.policy import policy, tokenizer_of, with_mistakes
 from tvsnap.plugins.training.stateless import StatelessCache, errors
 from tvsnap.plugins.training.tasks import Task, tasks
+
+with brought_by("train"):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
 MODES = ("tvsnap", "eager", "no cache", "stateless")
 """tvsnap with its default policy and with another one, and what it is compared with."""

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-from transformers import GenerationConfig, LogitsProcessor
-
 from tvsnap import InfrastructureError, UsageError
+from tvsnap.plugins.extras import brought_by
 from tvsnap.plugins.training import arithmetic
+
+with brought_by("train"):
+    import torch
+    from transformers import GenerationConfig, LogitsProcessor
 
 _STEP = 32
 """Tokens: what was said is padded to a multiple of them, so that rollouts of about the same length go together."""

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
-import torch
-
 from tvsnap import UsageError
+from tvsnap.plugins.extras import brought_by
 from tvsnap.plugins.training import arithmetic
+
+with brought_by("train"):
+    import torch
 
 Ratio = Literal["token", "turn", "trajectory"]
 Credit = Literal["rollout", "state", "tree"]

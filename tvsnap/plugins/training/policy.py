@@ -12,13 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
-
+from tvsnap.plugins.extras import brought_by
 from tvsnap.plugins.training import arithmetic
 from tvsnap.plugins.training.tasks import Task
 from tvsnap.plugins.training.tasks.task import WORDS
+
+with brought_by("train"):
+    import torch
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 _ARGUMENTS = rf"{'|'.join(WORDS)}|[0-9]+|\n"
 _UNKNOWN, _END = "<unknown>", "<end>"
