@@ -43,6 +43,7 @@ def test_it_is_typed() -> None:
 
 
 INSIDE = {
+    "AsyncRollout.place",
     "AsyncRollout.where",
     "Rollout.__init__",
     "Fetched.__init__",
