@@ -13,6 +13,7 @@ from tests.fakes.backend import FakeBackend, Faults
 from tests.fakes.caches import Gate, backend_of, bash, eventually, open_cache, run, settle, threads
 from tvsnap import Budget
 from tvsnap.cache import Cache
+from tvsnap.engine import between_calls
 from tvsnap.engine.events import Answered
 from tvsnap.engine.position import Position
 from tvsnap.engine.supply import companions
@@ -177,6 +178,33 @@ def test_it_is_tried_again_where_there_was_no_room(tmp_path: Path, monkeypatch: 
             assert made_ahead(cache) == 0
             other.close()
             eventually(lambda: made_ahead(cache) == 1)
+
+
+def test_rollouts_that_begin_where_something_runs_have_sandboxes_before_their_first_call(cache: Cache) -> None:
+    run(cache, "sleep 1000 && echo late > f &")
+    with cache.rollout("terminal") as rollout:
+        assert bash(rollout, "sleep 1000 && echo late > f &").source == "hit"
+        with rollout.fork(2) as forks:
+            eventually(lambda: all(fork._engine.has_sandbox for fork in forks))
+        with cache.resume(rollout.state) as resumed:
+            eventually(lambda: resumed._engine.has_sandbox)
+
+
+def test_a_fork_does_not_count_as_having_waited_while_it_was_made(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(between_calls, "PATIENCE", 0.0)
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "sleep 1000 && echo late > f &")
+        assert rollout.state  # waits for the outcome of the call
+        backend_of(cache).hooks["fork"] = lambda *_: time.sleep(0.1)
+        with rollout.fork(3) as forks:
+            engines = [fork._engine for fork in forks]
+            assert all(engine.has_sandbox for engine in engines)
+            for engine in engines:
+                waited = engine._cursor.at.waited
+                assert engine._own.live is not None
+                assert waited <= engine._own.live.age()
 
 
 def test_one_that_found_no_room_does_not_take_the_place_of_a_later_one(cache: Cache) -> None:
