@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.contenders import ANSWER, JOB, QUESTION, BareDocker, BarePodman, Contender, Live, Ours, clear
 from benchmarks.figures import Figure, figure
+from benchmarks.processes import available
 from benchmarks.workspace import Workspace
 from scripts.docker_engine import private_engine
 from scripts.room import Room
@@ -205,18 +204,12 @@ def _forks(space: Workspace, contender: Contender, samples: Samples) -> None:
     live.close()
     space.settle()
     with ThreadPoolExecutor(THREADS) as threads:
-        available = _available()
+        before = available()
         fork = functools.partial(threads.map, lambda _: _asked(contender.fork(snapshot)), range(FORKS))
         forks = samples.timed("forks", contender.name, lambda: list(fork()))
-        samples.add("forks_memory", contender.name, max(0, available - _available()) / FORKS)
+        samples.add("forks_memory", contender.name, max(0, before - available()) / FORKS)
         samples.timed("forks_close", contender.name, lambda: list(threads.map(lambda item: item.close(), forks)))
     contender.delete(snapshot)
-
-
-def _available() -> int:
-    """Returns the machine's free memory, bytes."""
-    match = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    return int(match[1]) * 1024 if match else 0
 
 
 def _cached(space: Workspace, backends: Sequence[str], samples: Samples) -> None:

@@ -150,7 +150,7 @@ class _Heap:
 
     @staticmethod
     def _ask(sandbox: LocalSandbox, order: str) -> str:
-        outcome = sandbox.run(told(order), timeout=PATIENCE)
+        outcome = sandbox.run(command_for(order), timeout=PATIENCE)
         if outcome.exit_code or outcome.timed_out:
             raise InfrastructureError(f"the process with the heap does not answer: {outcome.output!r}")
         return outcome.output.decode()
@@ -187,7 +187,7 @@ class _Heap:
         raise InfrastructureError("no control group counts memory here")
 
 
-def told(order: str) -> str:
+def command_for(order: str) -> str:
     """Returns the shell command that has the process do something, and prints its answer."""
     return f"rm -f answer; echo '{order}' > orders; until [ -e answer ]; do sleep 0.005; done; cat answer"
 

@@ -114,7 +114,7 @@ class Containers:
             (heaps.READ, pages * (pages - 1) // 2),
             (f"numbers.__setitem__(1, {number}) or numbers[1]", number),
         ):
-            answer = fork.answer(f"cd /tmp && {heaps.told(order)}").strip()
+            answer = fork.answer(f"cd /tmp && {heaps.command_for(order)}").strip()
             if answer != str(expected).encode():
                 raise Absent(f"a fork of {size} MiB answered {answer!r}, not {expected}")
         return fork

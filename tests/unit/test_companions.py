@@ -204,7 +204,32 @@ def test_a_fork_does_not_count_as_having_waited_while_it_was_made(
             for engine in engines:
                 waited = engine._cursor.at.waited
                 assert engine._own.live is not None
-                assert waited <= engine._own.live.age()
+                assert waited <= engine._own.live.age() + 0.01
+
+
+def test_a_fork_counts_all_of_the_time_that_its_rollout_was_told_of(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer of a longer wait makes a rollout count as having waited as long; its sandbox has not run for that."""
+    monkeypatch.setattr(between_calls, "PATIENCE", 0.0)
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "sleep 1000 && echo late > f &")
+        rollout._engine._catch_up()
+        rollout._engine._cursor.advance_time(100.0)
+        with rollout.fork(2) as forks:
+            for fork in forks:
+                assert fork._engine.has_sandbox
+                assert fork._engine._cursor.at.waited >= 100.0
+
+
+def test_forks_that_find_no_room_begin_without_a_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(between_calls, "PATIENCE", 0.0)
+    with open_cache(tmp_path, budget=Budget(sandboxes=3, parked=0)) as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "sleep 1000 && echo late > f &")
+        assert rollout.state
+        with rollout.fork(8) as forks:
+            assert len(forks) == 8
+            assert sum(fork._engine.has_sandbox for fork in forks) <= 3
 
 
 def test_one_that_found_no_room_does_not_take_the_place_of_a_later_one(cache: Cache) -> None:

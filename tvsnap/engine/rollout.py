@@ -309,12 +309,15 @@ class RolloutEngine:
                     forks.append(self._hooks.resume(state, task, self._label, self._epoch))
                     undo.callback(forks[-1].close)
                 lacking = [fork for fork in forks if not fork.has_sandbox]
-                for fork, live in zip(lacking, self._between.fork_in_time(len(lacking)), strict=False):
-                    fork.begin_in(live)
+                own = self._own.standing_at(state)
+                copies = self._between.fork_in_time(len(lacking))
                 for fork in forks:
                     fork._cursor.go_on_from(self._cursor)
-                    if (own := fork._own.live) is not None:
-                        fork._cursor.begin_with(own)
+                for fork, live in zip(lacking, copies, strict=False):
+                    fork.begin_in(live)
+                    if own is not None:  # both have run for as long, but for the time from the snapshot to the copy
+                        fork._cursor.leave_out(live.since - own.since)
+                for fork in forks:
                     self._services.companions.begun(fork, fork._cursor.at)
                 undo.pop_all()
                 return forks

@@ -87,9 +87,9 @@ class Cursor:
         self.stand_at(other.at)
         self._ended, self._not_before = other._ended, other._not_before
 
-    def begin_with(self, live: LiveSandbox) -> None:
-        """Counts as having waited for as long as a sandbox has run: time stood still for both while it was made."""
-        self.at = replace(self.at, since=max(self.at.since, live.since))
+    def leave_out(self, seconds: float) -> None:
+        """Leaves out some of the time for which the rollout has waited: neither it nor its sandbox existed then."""
+        self.at = self.at.pass_time(-seconds)
 
     def let_go(self) -> None:
         """Stops holding a state."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from tvsnap.engine.keeping.policy import Costs
 from tvsnap.engine.keeping.snapshotter import Snapshotter
@@ -39,7 +39,6 @@ from tvsnap.sandboxes.protocol import Backend, Sandbox
 LONG_REBUILD = 1.0  # seconds
 ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be taking a snapshot of its state
 POLL = 0.02  # seconds between two looks for such a snapshot
-FORKS_AT_ONCE = 8
 DIGEST_ATTEMPTS = 10  # after which a digest counts as one that cannot be computed
 
 
@@ -243,26 +242,14 @@ class Acquirer:
             raise StateLost(
                 f"state {live.state[:12]} can be reached by nobody but the rollout that stands there: {refusal}"
             ) from refusal
-
-        def fork(number: int) -> LiveSandbox | None:
-            if number and not self._pool.has_room:
-                return None
-            made = self._pool.open(lambda: self._backend.fork(snapshot, recipe.image, recipe.granted), live.state)
-            made.since -= age_s
-            return made
-
         try:
-            with ThreadPoolExecutor(min(n, FORKS_AT_ONCE)) as threads:
-                making = [threads.submit(fork, number) for number in range(n)]
+            make = partial(self._backend.fork, snapshot, recipe.image, recipe.granted)
+            forks = self._pool.open_several(make, live.state, n)
         finally:
             self._backend.delete_snapshot(snapshot)
-        failures = [error for one in making if (error := one.exception())]
-        forks = [one.result() for one in making if not one.exception()]
-        if failures:
-            for one in filter(None, forks):
-                self._pool.discard(one)
-            raise failures[0]
-        return [*filter(None, forks)]
+        for fork in forks:
+            fork.since -= age_s
+        return forks
 
     def drop(self, snapshot: Snapshot) -> None:
         """Deletes an unusable snapshot: its row, then its files."""

@@ -59,7 +59,7 @@ class Companions:
             self._expect(event.rollout, event.at, PATIENCE)
 
     def begun(self, rollout: Accompanied, at: Position) -> None:
-        """Has a sandbox made for a rollout that begins in a state of others, at once if something runs there."""
+        """Has a sandbox made for a rollout that begins by `fork` or `resume`; at once if something runs there."""
         if rollout.lacks_sandbox(at.state):
             self._expect(weakref.ref(rollout), at, 0.0)
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal
 
 from tvsnap.engine.live_sandbox import LiveSandbox, Origin
@@ -18,6 +18,7 @@ from tvsnap.sandboxes.protocol import Sandbox
 
 Check = Literal["same", "changed", "ended"]
 
+AT_ONCE = 8  # sandboxes of one request that are made side by side
 CLOSERS = 4  # threads that close sandboxes
 MEMORY_PATIENCE = 60.0  # seconds to wait for memory; then a sandbox is made in excess of the budget
 OPENING_PATIENCE = 30.0  # seconds that closing waits for sandboxes that are being made
@@ -117,6 +118,35 @@ class SandboxPool:
             InfrastructureError: there was no room for too long.
         """
         return self._open(self._enter(), lambda: LiveSandbox(make(), state))
+
+    def open_several(self, make: Callable[[], Sandbox], state: str, n: int) -> list[LiveSandbox]:
+        """Makes sandboxes that stand at `state` side by side, once there is room for the first.
+
+        Returns:
+            `n` sandboxes; fewer, but one at least, if there is no room for all.
+
+        Raises:
+            InfrastructureError: there was no room for too long, or one could not be made. None is left then.
+        """
+        tickets = [self._enter()]
+        making: list[Future[LiveSandbox]] = []
+        try:
+            while len(tickets) < n and self.has_room:
+                tickets.append(self._enter())
+            with ThreadPoolExecutor(min(len(tickets), AT_ONCE)) as threads:
+                while tickets:
+                    making.append(threads.submit(self._open, tickets.pop(), lambda: LiveSandbox(make(), state)))
+            return [one.result() for one in making]
+        except BaseException:
+            for ticket in tickets:
+                self._leave(ticket)
+            for one in making:
+                one.add_done_callback(self._discard_made)
+            raise
+
+    def _discard_made(self, making: Future[LiveSandbox]) -> None:
+        if making.exception() is None:
+            self.discard(making.result())
 
     def open_ahead(self, make: Callable[[], LiveSandbox]) -> LiveSandbox | None:
         """Makes a sandbox before it is requested.

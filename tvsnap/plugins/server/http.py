@@ -370,8 +370,8 @@ def header_of(request: HTTPConnection, name: str) -> str | None:
     wanted = name.encode()
     for header, value in request.scope["headers"]:
         if header == wanted:
-            told: str = value.decode("latin-1")
-            return told
+            text: str = value.decode("latin-1")
+            return text
     return None
 
 
