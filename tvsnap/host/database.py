@@ -365,9 +365,11 @@ class Database:
             os.close(make_private(unfinished))
             with contextlib.closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = OFF")  # an unfinished file is never used
-                connection.executescript(self._format.schema.read_text())
-                connection.execute(f"PRAGMA application_id = {self._format.application}")
-                connection.execute(f"PRAGMA user_version = {self._format.version}")
+                schema, own, version = self._format.schema.read_text(), self._format.application, self._format.version
+                # In one transaction, as the disk is waited for at the end of each.
+                connection.executescript(
+                    f"BEGIN; {schema}; PRAGMA application_id = {own}; PRAGMA user_version = {version}; COMMIT;"
+                )
             unfinished.rename(path)
         finally:
             os.close(directory)
