@@ -225,6 +225,8 @@ class Preforker:
         with self._planning:
             with self._lock:
                 there = self._making + Counter(self._pool.ready_by_origin())
+                if not there and self._is_untimely():  # nothing to close, and nothing is to be made
+                    return None
                 refill_s = self._budget * max(self._costs.start_s, self._costs.fork_s)
                 expected = self._needs.expected(time.monotonic(), refill_s)
                 self._recipes = {origin: self._recipes[origin] for origin in expected}
