@@ -60,5 +60,5 @@ class PythonEnvironment(TerminalEnvironment):
         """
         request = {"code": _RESEED % (seed, seed % 2**32), "timeout": DEFAULT_TIMEOUT, "limit": 1000}
         lost = ToolResult.of_text(LOST, 1, 0.0)
-        done = call_session(_INTERPRETER, sandbox, request, DEFAULT_TIMEOUT, grace=_GRACE, lost=lost)
-        return "" if done.exit_code == 0 else done.output or "the interpreter did not answer"
+        reply = call_session(_INTERPRETER, sandbox, request, DEFAULT_TIMEOUT, grace=_GRACE, lost=lost)
+        return "" if reply.exit_code == 0 else reply.output or "the interpreter did not answer"

@@ -51,12 +51,12 @@ def reseeding(environment: Environment) -> Tool:
         failures = [_reseed_shell(sandbox, seed)]
         if isinstance(environment, Reseeds):
             failures.append(environment.reseed(sandbox, seed))
-        said = "".join(f"reseed: {failure.rstrip()}\n" for failure in failures if failure)
+        errors = "".join(f"reseed: {failure.rstrip()}\n" for failure in failures if failure)
         if not sandbox.image.reseed:
-            return ToolResult.of_text(said, int(bool(said)), 0.0)
+            return ToolResult.of_text(errors, int(bool(errors)), 0.0)
         outcome = sandbox.exec(sandbox.image.reseed, timeout=context.timeout)
-        code = int(bool(said)) if outcome.exit_code == 0 else outcome.exit_code
-        output = said + clean(outcome.output, truncated=outcome.truncated)
+        code = int(bool(errors)) if outcome.exit_code == 0 else outcome.exit_code
+        output = errors + clean(outcome.output, truncated=outcome.truncated)
         return ToolResult.of_text(
             output, code, outcome.duration, timed_out=outcome.timed_out, truncated=outcome.truncated
         )

@@ -75,7 +75,7 @@ def run(config: TvsnapSandboxConfig, logs: Path, samples: int = SAMPLES) -> tupl
 
 
 def test_an_eval_comes_to_the_same_with_and_without_the_cache(home: str, salt: str, tmp_path: Path) -> None:
-    told: dict[str, Any] = {"image": "terminal", "home": home, "salt": salt, "policy": "default"}
+    told: dict[str, Any] = {"image": "terminal", "home": home, "salt": salt, "policy": "eager"}
     without = run(TvsnapSandboxConfig(**told, use_cache=False), tmp_path)
     first = run(TvsnapSandboxConfig(**told), tmp_path)
     second = run(TvsnapSandboxConfig(**told), tmp_path)

@@ -93,9 +93,9 @@ class Reader(Generic[T]):
 
     def split(self, body: bytes, **more: Any) -> tuple[T, dict[str, Any]]:
         """Returns the operation that a request asks for, and the members that are beside it; see `read`."""
-        said = asdict(decode(self._decoder, body))
-        beside = {name: said.pop(name) for name in self._others}
-        return self._operation(**said, **more), beside
+        members = asdict(decode(self._decoder, body))
+        beside = {name: members.pop(name) for name in self._others}
+        return self._operation(**members, **more), beside
 
 
 class Size(Body):

@@ -339,8 +339,8 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 def check_length(request: Request, limit: int) -> None:
     """Raises TooLarge where a request says that its body has more bytes than are allowed."""
-    said = header_of(request, "content-length")
-    if said is not None and said.isdigit() and int(said) > limit:
+    length = header_of(request, "content-length")
+    if length is not None and length.isdigit() and int(length) > limit:
         raise _too_large(limit)
 
 

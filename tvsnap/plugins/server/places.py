@@ -46,11 +46,11 @@ class Places:
             standing[state] = environment
         slot = _EMPTY
         if standing:
-            its, id = next(iter(standing.items()))
+            key, id = next(iter(standing.items()))
             name = id.encode("utf-8", "surrogatepass")
             alone = len(standing) == 1 and len(name) <= _LONGEST
-            said = _CHECKED.pack(len(name) if alone else _SEVERAL, _slot_of(its)[0], name[:_LONGEST])
-            slot = zlib.crc32(said).to_bytes(4, "little") + said
+            checked = _CHECKED.pack(len(name) if alone else _SEVERAL, _slot_of(key)[0], name[:_LONGEST])
+            slot = zlib.crc32(checked).to_bytes(4, "little") + checked
         else:
             del self._standing[number]
         self._memory[number * _SLOT.size : (number + 1) * _SLOT.size] = slot

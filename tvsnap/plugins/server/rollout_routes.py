@@ -148,9 +148,9 @@ class RolloutRoutes:
             opening, tenant = _OPEN.read(body), tenant_of(request)
             await self._service.brought(str(opening.image), opening.task)
             with self._room_for(1, tenant):
-                begun = self._service.cache.begin(replace(opening, salt=own_salt(opening.salt, tenant)))
-                await begun.tools()  # begins it
-                answer = self._add(begun, tenant)
+                rollout = self._service.cache.begin(replace(opening, salt=own_salt(opening.salt, tenant)))
+                await rollout.tools()  # begins it
+                answer = self._add(rollout, tenant)
                 request.scope["rollout"] = answer.id
                 return encode(answer)
 
@@ -164,17 +164,17 @@ class RolloutRoutes:
             opening, beside = _RESUME.split(body, state=state)
             n = beside["n"]
             with self._room_for(n, tenant), self._service.executing(tenant):
-                begun: list[AsyncRollout] = []
+                rollouts: list[AsyncRollout] = []
                 try:
                     for _ in range(n):
                         one = self._service.cache.begin(opening)
                         await one.tools()
-                        begun.append(one)
+                        rollouts.append(one)
                 except BaseException:
-                    for one in begun:
+                    for one in rollouts:
                         await one.close()
                     raise
-                return encode(RolloutsAnswer([self._add(one, tenant) for one in begun]))
+                return encode(RolloutsAnswer([self._add(one, tenant) for one in rollouts]))
 
         return json_response(await self._service.once(request, work), 201)
 
@@ -183,9 +183,9 @@ class RolloutRoutes:
         held = self._held(request)
         body = await read_body(request, self._service.settings.max_body)
         key, mark = header_of(request, KEY_HEADER), request_mark(request, body)
-        begun = None if key is None else held.answers.seen(key, mark)
-        if begun is not None:
-            return json_response(await asyncio.shield(begun))
+        earlier = None if key is None else held.answers.seen(key, mark)
+        if earlier is not None:
+            return json_response(await asyncio.shield(earlier))
         call = _CALL.read(body)
         began = time.perf_counter()
         if not held.running:
@@ -193,9 +193,9 @@ class RolloutRoutes:
             if result is not None:
                 answer = self._answered(held, call.name, result, began, request.scope)
                 if key is not None:
-                    done = asyncio.get_running_loop().create_future()
-                    done.set_result(answer)
-                    held.answers.note(key, mark, done)
+                    future = asyncio.get_running_loop().create_future()
+                    future.set_result(answer)
+                    held.answers.note(key, mark, future)
                 return json_response(answer)
 
         async def work() -> bytes:
@@ -231,9 +231,9 @@ class RolloutRoutes:
         self._service.metrics.call(result.source, seconds)
         state = scope["reached"] = None if place is None else place.state
         if self._service.events.heard:
-            told: dict[str, Any] = {"rollout": held.id, "name": held.rollout.id, "tool": name, "source": result.source}
-            told |= {"seconds": round(seconds, 6), "exit_code": result.exit_code, "state": state}
-            self._service.events.tell("call", told, held.tenant)
+            event: dict[str, Any] = {"rollout": held.id, "name": held.rollout.id, "tool": name, "source": result.source}
+            event |= {"seconds": round(seconds, 6), "exit_code": result.exit_code, "state": state}
+            self._service.events.tell("call", event, held.tenant)
         return encode(CallAnswer(result_body(result), place))
 
     async def fork(self, request: Request) -> Response:
@@ -252,16 +252,16 @@ class RolloutRoutes:
         held = self._held(request)
 
         async def work(body: bytes) -> bytes:
-            asked = decode(_GRADE, body)
-            verifier = Verifier(asked.check, asked.files, asked.timeout, asked.user)
+            request_body = decode(_GRADE, body)
+            verifier = Verifier(request_body.check, request_body.files, request_body.timeout, request_body.user)
             with held.in_use(), self._service.executing(held.tenant, held.rollout):
                 grade = await held.rollout.grade(verifier)
             if self._service.events.heard:
                 place = place_of(held.rollout)
-                told: dict[str, Any] = {"rollout": held.id, "name": held.rollout.id}
-                told |= {"state": None if place is None else place.state, "reward": grade.reward}
-                told |= {"source": grade.source, "seconds": round(grade.duration, 6)}
-                self._service.events.tell("graded", told, held.tenant)
+                event: dict[str, Any] = {"rollout": held.id, "name": held.rollout.id}
+                event |= {"state": None if place is None else place.state, "reward": grade.reward}
+                event |= {"source": grade.source, "seconds": round(grade.duration, 6)}
+                self._service.events.tell("graded", event, held.tenant)
             return encode(bodies.GradeAnswer(result_body(grade.as_result())))
 
         return json_response(await self._service.once(request, work, held.answers))
@@ -296,15 +296,15 @@ class RolloutRoutes:
             with held.in_use(), self._service.executing(held.tenant, held.rollout):
                 sandbox = await held.rollout.sandbox()
                 state = (await held.rollout.where()).state
-            given, sandboxes = held.given, self._service.sandboxes
-            if given is None or given not in sandboxes:
+            handed, sandboxes = held.given, self._service.sandboxes
+            if handed is None or handed not in sandboxes:
                 with sandboxes.room_for(1):
                     leave = self._service.using_sandbox(held.tenant).aclose  # it ends with the rollout
-                    given = GivenSandbox(sandbox=sandbox, state=state, leave=leave, tenant=held.tenant, of=held)
-                    sandboxes.add(given)
-                    held.given = given
-            given.sandbox, given.state = sandbox, state
-            return encode(sandbox_answer(given))
+                    handed = GivenSandbox(sandbox=sandbox, state=state, leave=leave, tenant=held.tenant, of=held)
+                    sandboxes.add(handed)
+                    held.given = handed
+            handed.sandbox, handed.state = sandbox, state
+            return encode(sandbox_answer(handed))
 
         return json_response(await self._service.once(request, work, held.answers), 201)
 
@@ -364,11 +364,11 @@ class RolloutRoutes:
     async def close(self, request: Request) -> Response:
         """Ends a rollout; one that has ended already is no error."""
         id, tenant = request.path_params["id"], tenant_of(request)
-        known = next((held for held in self._service.rollouts if held.id == id and held.is_for(tenant)), None)
-        if known is not None:
-            known.outcome = check_outcome(request.query_params.get("outcome"))
+        rollout = next((held for held in self._service.rollouts if held.id == id and held.is_for(tenant)), None)
+        if rollout is not None:
+            rollout.outcome = check_outcome(request.query_params.get("outcome"))
             await asyncio.shield(asyncio.ensure_future(self._service.rollouts.end(id)))
-        return json_response(bodies.Answered(known is not None))
+        return json_response(bodies.Answered(rollout is not None))
 
     def _held(self, request: Request) -> HeldRollout:
         held = self._service.rollouts.find(request.path_params["id"], tenant_of(request))
@@ -383,8 +383,8 @@ class RolloutRoutes:
         held = self._service.rollouts.add(HeldRollout(rollout=begun, tenant=tenant, leave=self._leave))
         rollout = begun.rollout
         place = PlaceBody(rollout.state, rollout.depth, rollout.private, rollout.unshared)
-        told = {"rollout": held.id, "name": begun.id, "root": begun.root, "state": place.state}
-        self._service.events.tell("rollout_opened", told, tenant)
+        event = {"rollout": held.id, "name": begun.id, "root": begun.root, "state": place.state}
+        self._service.events.tell("rollout_opened", event, tenant)
         return RolloutAnswer(held.id, begun.id, begun.root, place)
 
     async def _leave(self, held: HeldRollout) -> None:

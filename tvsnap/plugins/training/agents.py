@@ -224,9 +224,9 @@ class Agents:
                 group = cache.group(task.image, task.name, k, epoch=epoch)
                 rollouts = [await stack.enter_async_context(each) for each in group]
                 # Tasks of different seeds may have one name; and one may be listed twice.
-                told = (task.name, task.instruction)
-                of_group = (seed, *told, listed[told])
-                listed[told] += 1
+                text = (task.name, task.instruction)
+                of_group = (seed, *text, listed[text])
+                listed[text] += 1
                 setup = len(task.preparation())
                 ones = [Played(task, n, self.prompt(task), setup=setup, tree=n) for n in range(k)]
                 groups.append((ones, rollouts, of_group))
@@ -287,22 +287,22 @@ class Agents:
             check_least("tokens", tokens)
         if seconds is not None and not 0 < seconds < math.inf:
             raise UsageError(f"seconds must be a finite number larger than 0, not {seconds!r}")
-        began, made, tried = time.monotonic(), Branches(), set[str]()
+        began, result, tried = time.monotonic(), Branches(), set[str]()
         everything = [one for one in group if one.grade is not None]
         until = math.inf if seconds is None else began + seconds
 
         def used_up() -> Literal["tokens", "seconds"] | None:
             if time.monotonic() >= until:
                 return "seconds"
-            return "tokens" if tokens is not None and made.tokens >= tokens else None
+            return "tokens" if tokens is not None and result.tokens >= tokens else None
 
         while everything:
-            values, found = await _values(cache, everything), list[list[Played]]()
+            values, groups = await _values(cache, everything), list[list[Played]]()
             places = [place for place in _places(everything, values, depths) if place[0] not in tried]
             async with contextlib.AsyncExitStack() as stack:
                 running = list[Coroutine[Any, Any, None]]()
                 for state, one, turn in places:
-                    if len(found) == states or used_up() == "seconds":
+                    if len(groups) == states or used_up() == "seconds":
                         break
                     tried.add(state)
                     numbers = range(len(tried) * n - n, len(tried) * n)
@@ -311,23 +311,23 @@ class Agents:
                         branches, parts = await self._begin_branches(
                             cache, stack, (state, one, turn), seeds, reseed, epoch
                         )
-                        found.append(branches)
+                        groups.append(branches)
                         running += parts
                 in_time = await _until(running, until)
-            of_round = [one for branches in found for one in branches]
-            made.tokens += sum(one.written for one in of_round)
+            of_round = [one for branches in groups for one in branches]
+            result.tokens += sum(one.written for one in of_round)
             for one, ended in zip(of_round, in_time, strict=True):
                 one.cancelled = not ended
-            made.stopped += sum(one.cancelled for one in of_round)
-            kept = [[one for one in branches if not one.cancelled] for branches in found]
-            made.groups += [branches for branches in kept if branches]
-            everything += [one for branches in kept for one in branches if one.grade is not None]
-            made.ended = used_up() or "states"
-            if used_up() or not found or (tokens is None and seconds is None):
+            result.stopped += sum(one.cancelled for one in of_round)
+            in_full = [[one for one in branches if not one.cancelled] for branches in groups]
+            result.groups += [branches for branches in in_full if branches]
+            everything += [one for branches in in_full for one in branches if one.grade is not None]
+            result.ended = used_up() or "states"
+            if used_up() or not groups or (tokens is None and seconds is None):
                 break
-        made.seconds = time.monotonic() - began
-        await _give(credit, cache, [*group, *(one for branches in made.groups for one in branches)])
-        return made
+        result.seconds = time.monotonic() - began
+        await _give(credit, cache, [*group, *(one for branches in result.groups for one in branches)])
+        return result
 
     async def _begin_branches(
         self,
@@ -340,10 +340,10 @@ class Agents:
     ) -> tuple[list[Played], list[Coroutine[Any, Any, None]]]:
         """Begins branches in a state, one for each seed; returns them, and what plays them."""
         state, one, turn = place
-        said, options = one.tokens[: one.turns[turn][0]], {"task": one.task.name, "epoch": epoch, "reseed": reseed}
+        past, options = one.tokens[: one.turns[turn][0]], {"task": one.task.name, "epoch": epoch, "reseed": reseed}
         rollouts = await stack.enter_async_context(cache.fork(state, len(seeds), as_rollouts=True, **options))
         branches = [
-            Played(one.task, n, list(said), rollout=each.id, before=one.before + turn, setup=int(reseed), tree=one.tree)
+            Played(one.task, n, list(past), rollout=each.id, before=one.before + turn, setup=int(reseed), tree=one.tree)
             for n, each in enumerate(rollouts)
         ]
         return branches, list(map(self._go_on, branches, rollouts, seeds))
@@ -422,8 +422,8 @@ class Agents:
             outputs: what its commands return; empty where that is not given.
         """
         one = Played(task, 0, self.prompt(task))
-        said = [*task.solutions[way], DONE]
-        for number, text in enumerate(said):
+        texts = [*task.solutions[way], DONE]
+        for number, text in enumerate(texts):
             tokens = [*self._encode(text), self._end]
             one.turns.append((len(one.tokens), len(one.tokens) + len(tokens)))
             one.tokens.extend(tokens)

@@ -146,7 +146,7 @@ def image_folder(data: Path | str, folder: Path | str, *, wheels: Path | str | N
             shutil.rmtree(folder)
             raise UsageError(f"pip could not download {REQUIREMENT}; give wheels=FOLDER: {ran.stderr.strip()[-400:]}")
     install = "python3 -m pip install --break-system-packages --quiet --no-index --find-links /opt/wheels"
-    said = {
+    description = {
         "image": "terminal",
         "name": image,
         "environment": "python",
@@ -158,7 +158,7 @@ def image_folder(data: Path | str, folder: Path | str, *, wheels: Path | str | N
         "env": {"APPWORLD_ROOT": _ROOT},
         "workdir": _ROOT,
     }
-    (folder / "image.yaml").write_text(json.dumps(said, indent=1))  # which is YAML, too
+    (folder / "image.yaml").write_text(json.dumps(description, indent=1))  # which is YAML, too
     return folder
 
 

@@ -68,7 +68,7 @@ async def compare(
 
     renew(0)
     await tested("start")
-    while left := [name for name in spent if spent[name] < limits[name]]:
+    while unspent := [name for name in spent if spent[name] < limits[name]]:
         began = time.monotonic()
         tree = learner.settings.credit == "tree"
         groups = await _played(
@@ -85,11 +85,11 @@ async def compare(
         graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
         compared = [group for group in graded if len(group) > 1]
         noise = await asyncio.to_thread(learner.noise, compared) if len(compared) > 1 else None
-        known = time.monotonic()
+        measured = time.monotonic()
         update = await asyncio.to_thread(learner.learn, compared)
         all_of = [one for group in groups for one in group]
         spent["tokens"] += sum(one.written for one in all_of)
-        spent["seconds"] += played - began + time.monotonic() - known
+        spent["seconds"] += played - began + time.monotonic() - measured
         rewards = [one.grade.reward for one in all_of if one.grade is not None and not (tree and one.before)]
         epochs.append(
             {
@@ -102,7 +102,7 @@ async def compare(
             }
         )
         renew(len(epochs))
-        for name in left:
+        for name in unspent:
             if spent[name] >= limits[name]:
                 await tested(name)
         keep({"epochs": epochs, "tests": tests})
@@ -135,7 +135,7 @@ async def _played(
 
 async def _shared(cache: Any, groups: Sequence[Sequence[Played]]) -> float:
     """Returns the share of the model's calls that were made in a state in which another rollout stood, too."""
-    found = []
+    shared = []
     for group in groups:
         graded = [one for one in group if one.grade is not None]
         if not graded:
@@ -144,8 +144,8 @@ async def _shared(cache: Any, groups: Sequence[Sequence[Played]]) -> float:
         for one in graded:
             credit = values.of(one.rollout or "")
             steps = zip(credit.places, credit.stood, strict=True)
-            found += [stood > 1 for place, stood in steps if place > one.setup]
-    return mean(found)
+            shared += [stood > 1 for place, stood in steps if place > one.setup]
+    return mean(shared)
 
 
 def write(folder: Path, command: str) -> str:

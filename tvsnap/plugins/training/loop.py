@@ -238,12 +238,12 @@ def tree_advantages(rewards: Sequence[tuple[int, float]]) -> list[float]:
     def beside(values: Sequence[float]) -> list[float]:
         return advantages(values, VARIANTS["grpo"]) if len(values) > 1 else [0.0] * len(values)
 
-    found = beside([reward for _, reward in rewards])
+    sums = beside([reward for _, reward in rewards])
     for tree in dict.fromkeys(tree for tree, _ in rewards):
         places = [place for place, (other, _) in enumerate(rewards) if other == tree]
         for place, advantage in zip(places, beside([rewards[place][1] for place in places]), strict=True):
-            found[place] += advantage
-    return found
+            sums[place] += advantage
+    return sums
 
 
 def rollout_loss(
@@ -329,12 +329,12 @@ class Learner:
             ids[row, : len(one.tokens)] = torch.tensor(one.tokens, device=device)
             mask[row, : len(one.tokens)] = 1
         logits = self.model(input_ids=ids, attention_mask=mask).logits
-        found = []
+        log_probs = []
         for row, one in enumerate(trajectories):
             at = torch.tensor(one.written, device=device)
             of = logits[row, at - 1].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
-            found.append(of.gather(-1, ids[row, at].unsqueeze(-1)).squeeze(-1))
-        return found
+            log_probs.append(of.gather(-1, ids[row, at].unsqueeze(-1)).squeeze(-1))
+        return log_probs
 
     def learn(self, groups: Sequence[Sequence[Trajectory]]) -> Update:
         """Does one iteration on a collection of rollouts, which the model as it is now has written.
@@ -358,9 +358,9 @@ class Learner:
                 self._optimiser.zero_grad()
                 loss, moved, tokens = 0.0, 0.0, 0
                 for rows in _slices(batch, self._rows):
-                    found = self.log_probs([weighed[row][0] for row in rows])
-                    total = torch.zeros((), device=found[0].device)
-                    for row, log_probs in zip(rows, found, strict=True):
+                    of_rows = self.log_probs([weighed[row][0] for row in rows])
+                    total = torch.zeros((), device=of_rows[0].device)
+                    for row, log_probs in zip(rows, of_rows, strict=True):
                         total = total + self._loss(log_probs, old[row], *weighed[row]) / len(batch)
                         moved += float((log_probs.detach() - old[row]).sum())
                         tokens += len(log_probs)
@@ -390,7 +390,7 @@ class Learner:
         if len(tasks) < 2:
             raise UsageError("the variance of a gradient needs two tasks at least")
         weighed = [self._weighed(group) for group in tasks]
-        count, found = max(1, sum(map(len, weighed))), []
+        count, each_gradient = max(1, sum(map(len, weighed))), []
         for group in weighed:
             self._optimiser.zero_grad()
             for rows in _slices(group, self._rows):
@@ -401,9 +401,9 @@ class Learner:
                 ]
                 (torch.stack(parts).sum() * len(tasks) / count).backward()
             gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in self._trained]
-            found.append(torch.cat([each.flatten() for each in gradients]).double())
+            each_gradient.append(torch.cat([each.flatten() for each in gradients]).double())
         self._optimiser.zero_grad()
-        all_of = torch.stack(found)
+        all_of = torch.stack(each_gradient)
         mean = all_of.mean(0)
         variance = ((all_of - mean) ** 2).sum() / (len(tasks) * (len(tasks) - 1))
         return Noise(float(variance), float((mean**2).sum()))

@@ -43,15 +43,15 @@ def tokenizer_of(tasks: Iterable[Task]) -> Any:
     for task in tasks:
         texts += [task.instruction, *task.solutions[0], *task.outputs, "DONE"]
     pieces = [piece for text in texts for piece in re.split(f"({_ARGUMENTS})", text) if piece]
-    known = dict.fromkeys([_UNKNOWN, _END, "\n", *WORDS, *_NUMBERS, *pieces])
-    model = Tokenizer(models.WordLevel({piece: number for number, piece in enumerate(known)}, unk_token=_UNKNOWN))
+    vocabulary = dict.fromkeys([_UNKNOWN, _END, "\n", *WORDS, *_NUMBERS, *pieces])
+    model = Tokenizer(models.WordLevel({piece: number for number, piece in enumerate(vocabulary)}, unk_token=_UNKNOWN))
     model.pre_tokenizer = pre_tokenizers.Split(Regex(_ARGUMENTS), "isolated")
     model.decoder = decoders.Fuse()
-    made = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=model, eos_token=_END, unk_token=_UNKNOWN, clean_up_tokenization_spaces=False
     )
-    made.chat_template = _TEMPLATE
-    return made
+    tokenizer.chat_template = _TEMPLATE
+    return tokenizer
 
 
 def policy(tokenizer: Any, *, width: int = 64, layers: int = 2, seed: int = 0) -> Any:
@@ -87,32 +87,32 @@ def with_mistakes(task: Task, share: float, chance: random.Random) -> Task:
         share: of the commands that are wrong.
         chance: draws which.
     """
-    said, commands, outputs = task.instruction, list[str](), list[str]()
+    text, commands, outputs = task.instruction, list[str](), list[str]()
     for number, command in enumerate(task.solutions[0]):
         output = task.outputs[number] if number < len(task.outputs) else ""
         if chance.random() < share:
-            command = _wrong(command, said, chance)
+            command = _wrong(command, text, chance)
         if command:
             commands.append(command)
             outputs.append(output)
-            said += output
+            text += output
     return replace(task, solutions=(tuple(commands),), outputs=tuple(outputs))
 
 
-def _wrong(command: str, said: str, chance: random.Random) -> str:
+def _wrong(command: str, text: str, chance: random.Random) -> str:
     """Returns a command with another word or number; nothing where there is none, or in half of the cases."""
-    places = [found for found in re.finditer(_ARGUMENTS, command) if found[0] in said]
+    places = [match for match in re.finditer(_ARGUMENTS, command) if match[0] in text]
     if not places or chance.random() < 0.5:
         return ""
-    found = chance.choice(places)
-    others = [word for word in re.findall("|".join(WORDS), said) if word != found[0]]
-    if found[0].isdigit():
-        other = str((int(found[0]) + 1) % 100)
+    match = chance.choice(places)
+    others = [word for word in re.findall("|".join(WORDS), text) if word != match[0]]
+    if match[0].isdigit():
+        other = str((int(match[0]) + 1) % 100)
     elif others:
         other = others[0]
     else:
         return ""
-    return command[: found.start()] + other + command[found.end() :]
+    return command[: match.start()] + other + command[match.end() :]
 
 
 def count_parameters(model: Any) -> int:

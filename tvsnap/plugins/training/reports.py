@@ -58,11 +58,11 @@ def report(runs: Sequence[Mapping[str, Any]]) -> str:
         rows = [_figures(run, run["epochs"][first:end]) for run in runs if run["epochs"][first:end]]
         lines += ["", f"Seconds in {title}, summed over rollouts:", "", *markdown(titles, rows)]
     rows = [
-        [run["seed"], run["mode"], *found.values()]
+        [run["seed"], run["mode"], *difference.values()]
         for run in runs
         for base in runs
         if base["mode"] == BASE and base["seed"] == run["seed"] and run is not base
-        for found in [differences(run, base)]
+        for difference in [differences(run, base)]
     ]
     if rows:
         titles = ["seed", "mode", "epochs", "rollouts", "other tokens", "other outputs", "other rewards"]
@@ -125,8 +125,8 @@ def _said(rollout: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _rewards(run: Mapping[str, Any], updates: Sequence[int]) -> list[str]:
-    found = {each["updates"]: each["reward"] for each in run["tests"]}
-    return [f"{found[n]:.2f}" if n in found else "" for n in updates]
+    rewards = {each["updates"]: each["reward"] for each in run["tests"]}
+    return [f"{rewards[n]:.2f}" if n in rewards else "" for n in updates]
 
 
 def _figures(run: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]]) -> list[object]:

@@ -47,9 +47,9 @@ class StatelessRollout:
         if not self._cache.executed.isdisjoint(arguments.values()):
             return await self._rollout.call(name, arguments, timeout)
         call = tvsnap.ToolCall(name, arguments)
-        known = self._cache.known.get(call.key)
-        if known is not None:
-            return known.from_source("hit")
+        earlier = self._cache.known.get(call.key)
+        if earlier is not None:
+            return earlier.from_source("hit")
         result = await self._rollout.call(name, arguments, timeout)
         self._cache.known.setdefault(call.key, result)
         return result
@@ -90,8 +90,8 @@ async def errors(cache: Any, played: Sequence[Played], timeout: float) -> Errors
     same: dict[tuple[str, ...], list[Played]] = {}
     for one in played:
         if one.grade is not None:
-            told = (one.task.name, one.task.instruction, str(one.failed), *(call.command for call in one.calls))
-            same.setdefault(told, []).append(one)
+            key = (one.task.name, one.task.instruction, str(one.failed), *(call.command for call in one.calls))
+            same.setdefault(key, []).append(one)
     room = asyncio.Semaphore(16)
 
     async def execute(one: Played) -> tuple[list[str], float]:

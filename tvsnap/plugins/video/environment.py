@@ -166,9 +166,9 @@ class VideoEnvironment(TerminalEnvironment):
         """Returns the five segments that are most relevant to a textual description, with their captions."""
         with _Call(context) as call:
             call.step("captions", {"first": 0, "last": -1})  # models are paid for a video that is preprocessed only
-            found = call.search(self._models, description, CANDIDATES)
-            listed = {one["segment_id"]: one["caption"] for one in found["segments"]}
-            call.say(f"{_range(found['total'])} The most relevant segments are: {listed}.")
+            matches = call.search(self._models, description, CANDIDATES)
+            listed = {one["segment_id"]: one["caption"] for one in matches["segments"]}
+            call.say(f"{_range(matches['total'])} The most relevant segments are: {listed}.")
         return call.result
 
     def caption_retrieval(

@@ -11,7 +11,6 @@ from tvsnap.engine.keeping.policy.costs import Costs
 from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
 
-UNPROVABLE_WORTH = 10.0  # seconds that a checkpoint may take if only a snapshot can ever keep the state
 UNPROVEN_SHARE = 0.15  # of the time of calls since the last snapshot: a checkpoint that takes less pays
 FREE = 0.1  # seconds that a checkpoint may take while processors are idle, although agents do not think for as long
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
@@ -33,6 +32,8 @@ class Rebuild:
         checkpoint_s: seconds that the nearest checkpoint above took; 0 if there was none. Checkpoints of a sandbox with
             much memory stay expensive.
         fork_s: seconds that the nearest fork above took; 0 if there was none.
+        weight: the time that a checkpoint is expected to take, divided by that of an idle shell's: many processes and
+            much memory take longer.
     """
 
     from_root: bool
@@ -43,6 +44,7 @@ class Rebuild:
     provable: bool = True
     checkpoint_s: float = 0.0
     fork_s: float = 0.0
+    weight: float = 1.0
 
 
 class Policy(Protocol):
@@ -94,26 +96,25 @@ class Default:
       `UNPROVEN_SHARE` of the time of the calls since the last snapshot; or while processors are idle, if it takes no
       longer than agents think between calls (or `FREE`); or while they are short, as far as the time for which agents
       think has paid for it (`Costs.allowance_s`).
-    - Of a state that can never be proven, at once.
+    - Of a state that can never be proven, likewise, and also on short processors if it takes no longer than agents
+      think between calls: whoever comes after shares nothing without it.
     """
 
     name = "default"
 
     def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
         """See `Policy.should_checkpoint`."""
-        checkpoint_s = max(costs.checkpoint_s, rebuild.checkpoint_s)
+        checkpoint_s = max(costs.checkpoint_s * rebuild.weight, rebuild.checkpoint_s)
         fork_s = max(costs.fork_s, rebuild.fork_s)
         if rebuild.proven:
             begin_s = costs.start_s if rebuild.from_root else fork_s
             once_s = begin_s + rebuild.replay_s + rebuild.calls * CALL_OVERHEAD
             return max(once_s, rebuild.spent_s) > checkpoint_s + fork_s
-        paid_s = UNPROVEN_SHARE * rebuild.replay_s
-        if not rebuild.provable:
-            return checkpoint_s < max(UNPROVABLE_WORTH, paid_s)
-        if checkpoint_s < paid_s:
+        if checkpoint_s < UNPROVEN_SHARE * rebuild.replay_s:
             return True
-        free_s = costs.allowance_s if costs.processors_short else max(FREE, costs.pause_s)
-        return checkpoint_s < free_s
+        if not costs.processors_short:
+            return checkpoint_s < max(FREE, costs.pause_s)
+        return checkpoint_s < max(costs.allowance_s, 0.0 if rebuild.provable else costs.pause_s)
 
 
 _POLICIES: Mapping[str, type[Default] | type[Eager] | type[Never]] = {

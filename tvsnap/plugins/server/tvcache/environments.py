@@ -115,9 +115,9 @@ class Environments:
             else:
                 if known is not None:
                     self._forget(known)
-                made = Environment(id, task, state, time.monotonic())
-                self._by_id[id] = self._by_state[state] = made
-                self._of_task.setdefault(task, {})[id] = made
+                environment = Environment(id, task, state, time.monotonic())
+                self._by_id[id] = self._by_state[state] = environment
+                self._of_task.setdefault(task, {})[id] = environment
                 self._show(state)
                 self._make_room(task)
 
@@ -136,9 +136,9 @@ class Environments:
         """Gives up the environments at states that are not there any more."""
         with self._lock:
             for state in states:
-                found = self._by_state.get(state)
-                if found is not None:
-                    self.give_up(found.task, found.id)
+                environment = self._by_state.get(state)
+                if environment is not None:
+                    self.give_up(environment.task, environment.id)
 
     def take_ended(self, task: str) -> list[str]:
         """Returns the environments of a task that its clients may end; each is returned once."""
@@ -148,8 +148,8 @@ class Environments:
     def candidates(self, states: Sequence[str]) -> list[tuple[int, Environment]]:
         """Returns the environments on a path that can be forked, each with its number on the path, the last first."""
         with self._lock:
-            found = [(number, self._by_state.get(state)) for number, state in enumerate(states)]
-            return [(number, one) for number, one in reversed(found) if one is not None and not one.leased]
+            environments = [(number, self._by_state.get(state)) for number, state in enumerate(states)]
+            return [(number, one) for number, one in reversed(environments) if one is not None and not one.leased]
 
     def hold(self, environment: Environment) -> bool:
         """Begins a use of an environment, during which it is not given up; returns whether it is still there."""
@@ -179,11 +179,11 @@ class Environments:
         A client asks this after it has found the environment by its prefix, and gives back one use for both.
         """
         with self._lock:
-            found = self._by_state.get(state)
-            if found is None or found.leased:
+            environment = self._by_state.get(state)
+            if environment is None or environment.leased:
                 return None
-            self._renew(found)
-            return found.id
+            self._renew(environment)
+            return environment.id
 
     def release(self, id: str) -> None:
         """Ends a use of an environment; nothing happens if there is none."""
@@ -214,14 +214,16 @@ class Environments:
             target: the state to which the calls lead.
         """
         with self._lock:
-            found = None if state is None else self._by_state.get(state)
-            if state is not None and (found is None or found.leased or self._left.get(state, 0.0) > time.monotonic()):
+            environment = None if state is None else self._by_state.get(state)
+            if state is not None and (
+                environment is None or environment.leased or self._left.get(state, 0.0) > time.monotonic()
+            ):
                 return False
-            if found is not None:
-                found.leased = True
-                self._show(found.state)
-                self._renew(found)
-            self._leases[target] = Lease(found, time.monotonic() + self._patience)
+            if environment is not None:
+                environment.leased = True
+                self._show(environment.state)
+                self._renew(environment)
+            self._leases[target] = Lease(environment, time.monotonic() + self._patience)
             while (oldest := next(iter(self._leases))) != target and (
                 len(self._leases) > MOST or not self.is_leased(oldest)
             ):

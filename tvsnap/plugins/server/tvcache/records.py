@@ -117,9 +117,9 @@ class Records:
     def standing(self, path: CallPath, count: int | None = None) -> Standing:
         """Returns what is known about the first calls of a path, or about all."""
         for state, text in list(zip(path.states, path.texts, strict=False))[:count]:
-            found = self.of_call(state, text)
-            if found is not Standing.ANSWERED:
-                return found
+            standing = self.of_call(state, text)
+            if standing is not Standing.ANSWERED:
+                return standing
         return Standing.ANSWERED
 
     def of_call(self, state: str, text: str) -> Standing:
@@ -187,11 +187,11 @@ class Records:
 
     def calls(self) -> dict[str, list[Edge]]:
         """Returns all calls that are answered, by the states in which they were made, oldest first."""
-        made: dict[str, list[Edge]] = defaultdict(list)
+        calls: dict[str, list[Edge]] = defaultdict(list)
         for edge in self._graph.calls_of([TOOL]):
             if edge.deterministic and edge.shared:
-                made[edge.state].append(edge)
-        return made
+                calls[edge.state].append(edge)
+        return calls
 
     def _follows(self, state: str, below: Sequence[str]) -> bool:
         """Returns whether calls follow from a state other than that which leads to `below`."""
@@ -216,17 +216,17 @@ def encodable_value_of(edge: Edge) -> str | msgspec.Raw:
     return msgspec.Raw(text.encode()) if part.media_type == JSON else text
 
 
-def walk(root: str, made: dict[str, list[Edge]]) -> Iterator[tuple[tuple[str, ...], str, list[Edge]]]:
+def walk(root: str, calls: dict[str, list[Edge]]) -> Iterator[tuple[tuple[str, ...], str, list[Edge]]]:
     """Returns the states below a root, parents first: the calls that lead to each, its name, and the calls made there.
 
     Args:
         root: the root's name.
-        made: what `Records.calls` returns.
+        calls: what `Records.calls` returns.
     """
     stack: list[tuple[tuple[str, ...], str]] = [((), root)]
     while stack:
         texts, state = stack.pop()
-        here = made.get(state, [])
+        here = calls.get(state, [])
         yield texts, state, here
         stack.extend(((*texts, text_of(edge)), edge.next_state) for edge in reversed(here) if edge.changed)
 

@@ -195,18 +195,18 @@ class TVCacheRoutes:
 
     async def prefix_match(self, request: Request) -> Response:
         """Finds the longest prefix that has an environment."""
-        asked = await self._read(request, Calls)
-        path = CallPath(asked.task_name, asked.tool_calls)
+        body = await self._read(request, Calls)
+        path = CallPath(body.task_name, body.tool_calls)
         if (header_of(request, "user-agent") or "").startswith(_INDEX_IN_FULL):
             return json_response(_found(None))
         return json_response(_found(await self._do(path, lambda: self._store.prefix_match(path))))
 
     async def intel_prefix_match(self, request: Request) -> Response:
         """Finds the longest prefix that has an environment, also where calls that change nothing come between."""
-        asked = await self._read(request, Calls)
-        path = CallPath(asked.task_name, asked.tool_calls)
-        found = await self._service.in_thread(lambda: self._store.match_around(path))
-        return json_response({**_found(found), "suffix": None if found is None else found.rest})
+        body = await self._read(request, Calls)
+        path = CallPath(body.task_name, body.tool_calls)
+        match = await self._service.in_thread(lambda: self._store.match_around(path))
+        return json_response({**_found(match), "suffix": None if match is None else match.rest})
 
     async def fork(self, request: Request) -> Response:
         """Names the environment that stands where a history ends."""
@@ -216,10 +216,10 @@ class TVCacheRoutes:
 
     async def extend(self, request: Request) -> Response:
         """Gives the right to make further calls in the environment that stands where a history ends."""
-        asked = await self._read(request, Extend)
-        path = _path(asked)
-        given, suffix = await self._service.in_thread(lambda: self._store.can_extend(path, asked.suffix))
-        return json_response({"can_extend": given, "suffix": suffix})
+        body = await self._read(request, Extend)
+        path = _path(body)
+        granted, suffix = await self._service.in_thread(lambda: self._store.can_extend(path, body.suffix))
+        return json_response({"can_extend": granted, "suffix": suffix})
 
     async def unref(self, request: Request) -> Response:
         """Ends a use of an environment."""
@@ -236,17 +236,17 @@ class TVCacheRoutes:
 
     async def mark_stateless(self, request: Request) -> Response:
         """Notes that the last call of a history changed nothing."""
-        asked = await self._read(request, Marked)
-        path = _path(asked)
-        done = await self._do(path, lambda: self._store.mark_stateless(path, asked.env_id))
-        return json_response({"success": done}, 200 if done else 400)
+        body = await self._read(request, Marked)
+        path = _path(body)
+        success = await self._do(path, lambda: self._store.mark_stateless(path, body.env_id))
+        return json_response({"success": success}, 200 if success else 400)
 
     async def store_test(self, request: Request) -> Response:
         """Records what a test found."""
-        asked = await self._read(request, Tested)
-        path = _path(asked)
-        done = await self._service.in_thread(lambda: self._store.store_test_result(path, asked.test_result))
-        return json_response({"success": done})
+        body = await self._read(request, Tested)
+        path = _path(body)
+        success = await self._service.in_thread(lambda: self._store.store_test_result(path, body.test_result))
+        return json_response({"success": success})
 
     async def get_test(self, request: Request) -> Response:
         """Returns what a test found."""
@@ -303,54 +303,54 @@ def _asked(request: Request) -> CallPath:
 
 
 def _path_of(query: bytes) -> CallPath:
-    told = QueryParams(query)
-    return CallPath(_named(told, "task_name"), told.getlist("tool_calls"))
+    parameters = QueryParams(query)
+    return CallPath(_named(parameters, "task_name"), parameters.getlist("tool_calls"))
 
 
 _kept_path = functools.lru_cache(_PATHS_KEPT)(_path_of)
 
 
-def _path(asked: History) -> CallPath:
-    return CallPath(asked.task_name, asked.history)
+def _path(body: History) -> CallPath:
+    return CallPath(body.task_name, body.history)
 
 
 def _parameter(request: Request, name: str) -> str:
     return _named(request.query_params, name)
 
 
-def _named(told: QueryParams, name: str) -> str:
-    value = told.get(name)
+def _named(parameters: QueryParams, name: str) -> str:
+    value = parameters.get(name)
     if value is None:
         raise UsageError(f"the parameter {name} is missing")
     return check_name(value, name)
 
 
-def _made(asked: Put) -> Made:
+def _made(body: Put) -> Made:
     """Returns the calls that a request tells of, checked.
 
     Clients send records in the background, where their history may have grown since: without an environment, calls at
     the end for which there is no value are left out.
     """
-    values: Sequence[Any] = asked.values or ()
-    seconds: Sequence[float] = [0.0] * len(values) if asked.tool_exec_times is None else asked.tool_exec_times
-    if not asked.history:
+    values: Sequence[Any] = body.values or ()
+    seconds: Sequence[float] = [0.0] * len(values) if body.tool_exec_times is None else body.tool_exec_times
+    if not body.history:
         raise UsageError("history has no call")
     if len(seconds) != len(values):
         raise UsageError(f"there are {len(values)} values, but {len(seconds)} tool_exec_times: give one for each value")
     if not all(0 <= one <= LONGEST for one in seconds):
         raise UsageError(f"tool_exec_times must be seconds from 0 to {LONGEST}")
-    end = asked.start_idx + len(values)
-    if asked.start_idx < 0 or end > len(asked.history) or (end < len(asked.history) and asked.env_id is not None):
+    end = body.start_idx + len(values)
+    if body.start_idx < 0 or end > len(body.history) or (end < len(body.history) and body.env_id is not None):
         raise UsageError(
-            f"the history has {len(asked.history)} calls, but there are {len(values)} values from start_idx "
-            f"{asked.start_idx} on: give one for each call from there to the end"
+            f"the history has {len(body.history)} calls, but there are {len(values)} values from start_idx "
+            f"{body.start_idx} on: give one for each call from there to the end"
         )
-    if asked.env_id is not None:
-        check_name(asked.env_id, "env_id")
-    return Made(CallPath(asked.task_name, asked.history[:end]), asked.start_idx, values, seconds, asked.env_id)
+    if body.env_id is not None:
+        check_name(body.env_id, "env_id")
+    return Made(CallPath(body.task_name, body.history[:end]), body.start_idx, values, seconds, body.env_id)
 
 
-def _found(found: Found | None) -> dict[str, Any]:
-    if found is None:
+def _found(match: Found | None) -> dict[str, Any]:
+    if match is None:
         return {"found": False, "env_id": None, "history": None}
-    return {"found": True, "env_id": found.environment, "history": found.texts}
+    return {"found": True, "env_id": match.environment, "history": match.texts}

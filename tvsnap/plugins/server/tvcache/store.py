@@ -127,12 +127,12 @@ class Store:
         noted: list[Callable[[], None]] = []
         with self._recording:
             with self._records.together():
-                errors = [self._try_to_put(made, noted) for made in several]
+                errors = [self._try_to_put(calls, noted) for calls in several]
             for note in noted:
                 note()
         return [
-            self._environments.take_ended(made.path.task) if error is None else error
-            for made, error in zip(several, errors, strict=True)
+            self._environments.take_ended(calls.path.task) if error is None else error
+            for calls, error in zip(several, errors, strict=True)
         ]
 
     def prefix_match(self, path: CallPath) -> Found | None:
@@ -142,9 +142,9 @@ class Store:
             path: the calls.
         """
         for number, environment in self._environments.candidates(path.states):
-            found = self._take(path.states[number], environment)
-            if found is not None:
-                return Found(found, path.texts[:number], path.texts[number:])
+            environment_id = self._take(path.states[number], environment)
+            if environment_id is not None:
+                return Found(environment_id, path.texts[:number], path.texts[number:])
         return None
 
     def match_around(self, path: CallPath) -> Found | None:
@@ -167,9 +167,9 @@ class Store:
         if path.texts and covered[-1] == len(path.texts):
             return Found(self.get(CallPath(path.task, texts))[1], texts, ())
         for number, environment in self._environments.candidates(states):
-            found = self._take(states[number], environment)
-            if found is not None:
-                return Found(found, texts[:number], path.texts[covered[number] :])
+            environment_id = self._take(states[number], environment)
+            if environment_id is not None:
+                return Found(environment_id, texts[:number], path.texts[covered[number] :])
         return None
 
     def should_fork(self, path: CallPath) -> str | None:
@@ -193,8 +193,8 @@ class Store:
             return False, suffix
         if path.texts and not self._records.is_answered(path.end):
             return False, ()
-        given = self._environments.lease(path.end if path.texts else None, whole.end)
-        return given, suffix if given else ()
+        granted = self._environments.lease(path.end if path.texts else None, whole.end)
+        return granted, suffix if granted else ()
 
     def release(self, environment: str) -> None:
         """Ends a use of an environment."""
@@ -240,11 +240,11 @@ class Store:
 
     def hot_nodes(self, k: int) -> dict[str, list[list[str]]]:
         """Returns the paths, by task, to the states in which more than `k` calls that changed something were made."""
-        made = self._records.calls()
+        calls = self._records.calls()
         return {
             task: [
                 list(texts)
-                for texts, _, here in walk(root.hash, made)
+                for texts, _, here in walk(root.hash, calls)
                 if texts and sum(edge.changed for edge in here) > k
             ]
             for task, root in self._records.tasks().items()
@@ -265,7 +265,7 @@ class Store:
 
     def _nested(self, roots: dict[str, tuple[str, float]]) -> Iterator[str]:
         # Without recursion, as histories may be longer than Python's stack is deep.
-        made = self._records.calls()
+        calls = self._records.calls()
         stack: list[str | tuple[str, str, Edge | None, float]] = ["}"]
         for number, (task, (state, created)) in enumerate(reversed(roots.items())):
             stack += ["," if number else "", (task, state, None, created)]
@@ -276,7 +276,7 @@ class Store:
                 yield top
                 continue
             name, state, edge, created = top
-            here = made.get(state, [])
+            here = calls.get(state, [])
             test = next((str(value_of(one)) for one in here if text_of(one) == TEST), None)
             fields = json.dumps(self._fields(state, edge, created, test))
             yield f'{json.dumps(name)}: {fields[:-1]}, "children": {{'
@@ -335,48 +335,48 @@ class Store:
                     reached.append((after, [*passed, further]))
         return None
 
-    def _try_to_put(self, made: Made, noted: list[Callable[[], None]]) -> TvsnapError | None:
+    def _try_to_put(self, calls: Made, noted: list[Callable[[], None]]) -> TvsnapError | None:
         """Does what `_put` does; returns its error."""
         try:
-            self._put(made, noted)
+            self._put(calls, noted)
         except TvsnapError as error:
             return error
         return None
 
-    def _put(self, made: Made, noted: list[Callable[[], None]]) -> None:
+    def _put(self, calls: Made, noted: list[Callable[[], None]]) -> None:
         """Records calls; what is known of environments then is added to `noted`."""
-        path, start = made.path, made.start
+        path, start = calls.path, calls.start
         if not start or self._records.is_answered(path.states[start]):
-            self._record(made, noted)
+            self._record(calls, noted)
         elif self._records.standing(path, start) is Standing.UNKNOWN:
-            self._wait(made, noted)
-        elif made.environment is not None:
-            noted.append(partial(self._environments.give_up, path.task, made.environment))
+            self._wait(calls, noted)
+        elif calls.environment is not None:
+            noted.append(partial(self._environments.give_up, path.task, calls.environment))
 
-    def _record(self, made: Made, noted: list[Callable[[], None]]) -> None:
+    def _record(self, calls: Made, noted: list[Callable[[], None]]) -> None:
         """Records calls whose predecessors are recorded, and then those that have waited for them."""
-        due = [made]
+        due = [calls]
         while due:
-            made = due.pop()
-            path, end = made.path, made.start + len(made.values)
+            calls = due.pop()
+            path, end = calls.path, calls.start + len(calls.values)
             try:
-                kept = self._records.record(path, made.start, made.values, made.seconds)
+                end_recorded = self._records.record(path, calls.start, calls.values, calls.seconds)
             except NotFound:  # what leads there was removed meanwhile
-                kept = made.start
-            if made.environment is not None:
-                if kept == end == len(path.texts):
-                    noted.append(partial(self._environments.put, path.task, path.end, made.environment))
+                end_recorded = calls.start
+            if calls.environment is not None:
+                if end_recorded == end == len(path.texts):
+                    noted.append(partial(self._environments.put, path.task, path.end, calls.environment))
                 else:
-                    noted.append(partial(self._environments.give_up, path.task, made.environment))
+                    noted.append(partial(self._environments.give_up, path.task, calls.environment))
             if self._waiting:
-                for state in path.states[made.start + 1 : kept + 1]:
+                for state in path.states[calls.start + 1 : end_recorded + 1]:
                     for one in self._waiting.pop(state, ()):
                         self._waiting_size -= _size(one)
                         due.append(one)
 
-    def _wait(self, made: Made, noted: list[Callable[[], None]]) -> None:
-        self._waiting.setdefault(made.path.states[made.start], []).append(made)
-        self._waiting_size += _size(made)
+    def _wait(self, calls: Made, noted: list[Callable[[], None]]) -> None:
+        self._waiting.setdefault(calls.path.states[calls.start], []).append(calls)
+        self._waiting_size += _size(calls)
         while self._waiting_size > MOST_WAITING:
             for one in self._waiting.pop(next(iter(self._waiting))):
                 self._waiting_size -= _size(one)
@@ -384,6 +384,6 @@ class Store:
                     noted.append(partial(self._environments.give_up, one.path.task, one.environment))
 
 
-def _size(made: Made) -> int:
-    values = sum(len(value if isinstance(value, str) else json.dumps(value)) for value in made.values)
-    return values + sum(len(text) + 128 for text in made.path.texts)
+def _size(calls: Made) -> int:
+    values = sum(len(value if isinstance(value, str) else json.dumps(value)) for value in calls.values)
+    return values + sum(len(text) + 128 for text in calls.path.texts)

@@ -73,9 +73,9 @@ def tasks(
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
         raise UsageError(f"n must be a whole number from 0 on, not {n!r}")
-    for name, said in (("families", families), ("kinds", kinds)):
-        if isinstance(said, str):
-            raise UsageError(f"{name} must be a list, such as [{said!r}], not {said!r}")
+    for name, names in (("families", families), ("kinds", kinds)):
+        if isinstance(names, str):
+            raise UsageError(f"{name} must be a list, such as [{names!r}], not {names!r}")
     if split not in _SHARES:
         raise UsageError(f"split must be one of {', '.join(_SHARES)}, not {split!r}")
     unknown = {*families} - {family for family, _ in KINDS.values()} | {*kinds} - KINDS.keys()

@@ -168,8 +168,8 @@ class _World:
 
     def setup(self) -> str:
         """Returns the command that makes it."""
-        made = write("/app/make.py", f"tables, contents = {_TABLES!r}, {self.begin!r}\n{_MAKE}")
-        return f"{write(_MODULE, _SOURCE)}\n{made}\npython3 /app/make.py && rm /app/make.py && cd /app"
+        script = write("/app/make.py", f"tables, contents = {_TABLES!r}, {self.begin!r}\n{_MAKE}")
+        return f"{write(_MODULE, _SOURCE)}\n{script}\npython3 /app/make.py && rm /app/make.py && cd /app"
 
     def checks(self, table: str, columns: str, added: Sequence[Sequence[object]]) -> str:
         """Returns the checks of what was added to a table, in any order, and that nothing else was done."""

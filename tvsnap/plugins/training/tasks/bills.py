@@ -65,13 +65,13 @@ def bill(chance: random.Random) -> Draft:
     script += "".join(f"INSERT INTO todo VALUES ({each}, 'pay {who}', 0);" for each, who, _ in bills)
     mails = [[each, who, f"Please pay me {cost} coins."] for each, who, cost in bills]
     todos = [[each, f"pay {who}", 0] for each, who, _ in bills]
-    done = [[each, text, int(each == id)] for each, text, _ in todos]
+    todos_done = [[each, text, int(each == id)] for each, text, _ in todos]
     entries = [["salary", 1000], [name, -amount]]
     checks = (
         f"apps = Sqlite('/app/apps.db', {_TABLES!r})\n"
         "paid = 'SELECT name, amount FROM payments'\n"
         f"goal('paid', lambda: apps.gives(paid, {entries!r}))\n"
-        f"goal('done', lambda: apps.holds({ {'todo': done}!r}))\n"
+        f"goal('done', lambda: apps.holds({ {'todo': todos_done}!r}))\n"
         f"keep('mail', lambda: apps.holds({ {'mail': mails}!r}))\n"
         "keep('salary', lambda: apps.gives('SELECT * FROM payments WHERE id = 1', [[1, 'salary', 1000]]))\n"
         f"keep('payments', lambda: goals['paid'] or apps.gives(paid, {entries[:1]!r}))\n"

@@ -81,18 +81,18 @@ def report(chance: random.Random) -> Draft:
     new = chance.choice([price for price in range(10, 100) if price != old])
     period = [(n % 20, 1 + n * step % 97) for n in range(_PERIOD)]
     numbers = [number for each, number in period if each == place]
-    made = (
+    script = (
         f"{_TABLES.strip()}\n"
         + "".join(f"INSERT INTO items VALUES {item};\n" for item in items)
         + f"WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {_ROWS}) "
         + f"INSERT INTO orders SELECT n, {first} + n % 20, 1 + n * {step} % 97 FROM n;"
     )
-    kept = [item for item in items if item[0] != id]
+    others = [item for item in items if item[0] != id]
     everything = _TIMES * sum(number for _, number in period)
     checks = (
         f"shop = Sqlite('/app/shop.db', {_TABLES!r})\n"
         "keep('schema', shop.has_its_schema)\n"
-        f"keep('items', lambda: shop.gives('SELECT * FROM items WHERE id != {id}', {kept!r}))\n"
+        f"keep('items', lambda: shop.gives('SELECT * FROM items WHERE id != {id}', {others!r}))\n"
         f"keep('orders', lambda: shop.gives('SELECT count(*), sum(number) FROM orders', [({_ROWS}, {everything})]))\n"
         f"goal('price', lambda: shop.gives('SELECT * FROM items WHERE id = {id}', {[(id, name, new)]!r}))\n"
         f"goal('total', lambda: value(text('/app/answer.txt')) == {_TIMES * sum(numbers) * new})\n"
@@ -105,7 +105,7 @@ def report(chance: random.Random) -> Draft:
         f"In the SQLite database /app/shop.db, set the price of {name} to {new}. Write what all orders of it are worth "
         "then (the sum of number times price) to answer.txt, and how many orders of it have a number larger than 90 to "
         "most.txt, both in /app. Leave all else as it is.",
-        f"{write('/app/shop.sql', made)}\ncd /app && sqlite3 shop.db < shop.sql && rm shop.sql",
+        f"{write('/app/shop.sql', script)}\ncd /app && sqlite3 shop.db < shop.sql && rm shop.sql",
         checks,
         [
             [

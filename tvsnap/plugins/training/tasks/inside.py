@@ -67,19 +67,19 @@ def mode(path: str) -> int:
 def read_by_others(path: str) -> bool:
     """Can somebody read a file who is neither its owner nor of its group."""
     other = 4321  # of nobody
-    read = subprocess.run(
+    program = subprocess.run(
         ["cat", path], stdout=subprocess.DEVNULL, user=other, group=other, extra_groups=[], check=False
     )
-    return read.returncode == 0
+    return program.returncode == 0
 
 
-def value(said: object) -> object:
+def value(cell: object) -> object:
     """Returns a number as such, whatever its type or writing, and anything else as it is."""
     try:
-        number = Decimal(said.strip() if isinstance(said, str) else str(said))
+        number = Decimal(cell.strip() if isinstance(cell, str) else str(cell))
     except InvalidOperation:
-        return said
-    return number if number.is_finite() else said
+        return cell
+    return number if number.is_finite() else cell
 
 
 def values(rows: Iterable[Iterable[object]]) -> list[tuple[object, ...]]:
@@ -89,8 +89,8 @@ def values(rows: Iterable[Iterable[object]]) -> list[tuple[object, ...]]:
 def records(path: str, *columns: str) -> list[tuple[object, ...]]:
     """Returns the rows of a CSV file that has these columns and no others."""
     with open(path, newline="", encoding="utf-8-sig") as file:
-        found = csv.DictReader(file)
-        names, rows = found.fieldnames or (), list(found)
+        reader = csv.DictReader(file)
+        names, rows = reader.fieldnames or (), list(reader)
     if sorted(names) != sorted(columns) or any(None in row for row in rows):
         raise ValueError(f"{path} has other columns than {columns}")
     return values([row[column] for column in columns] for row in rows)
@@ -101,10 +101,10 @@ def records(path: str, *columns: str) -> list[tuple[object, ...]]:
 
 def run(*words: str, folder: str = "/app", **more: str) -> str:
     """Returns what a program prints, run in a folder with more variables."""
-    done = subprocess.run(
+    program = subprocess.run(
         words, stdout=subprocess.PIPE, cwd=folder, env={**os.environ, **more}, timeout=10, check=False
     )
-    return done.stdout.decode()
+    return program.stdout.decode()
 
 
 def python(expression: str, imports: str, folder: str = "/app") -> object:
@@ -211,9 +211,9 @@ class Database:
 
     def is_table(self, name: str, *columns: str) -> bool:
         """Is there such a table, with these columns and no others."""
-        found = [row for row in self.schema() if row[1] == name]
-        return sorted(str(row[2]).lower() for row in found if row[0] == "column") == sorted(columns) and any(
-            row[0] == "relation" and row[2] in ("r", "BASE TABLE") for row in found
+        of_table = [row for row in self.schema() if row[1] == name]
+        return sorted(str(row[2]).lower() for row in of_table if row[0] == "column") == sorted(columns) and any(
+            row[0] == "relation" and row[2] in ("r", "BASE TABLE") for row in of_table
         )
 
 
@@ -229,9 +229,9 @@ class Sqlite(Database):
         return self._listed(sqlite3.connect(self.path))
 
     def schema_made(self) -> Rows:
-        made = sqlite3.connect(":memory:")
-        made.executescript(self.made)
-        return self._listed(made)
+        fresh = sqlite3.connect(":memory:")
+        fresh.executescript(self.made)
+        return self._listed(fresh)
 
     def _listed(self, base: sqlite3.Connection) -> Rows:
         # A table that was renamed has its name in quotation marks.
@@ -280,5 +280,5 @@ class Mariadb(Server):
 def _cells(words: Sequence[str], query: str, **more: str) -> Rows:
     """Returns the rows that a client prints, whose cells have a tab between them."""
     environ = {**os.environ, **more}
-    said = subprocess.run(words, input=query, stdout=subprocess.PIPE, text=True, env=environ, timeout=10, check=True)
-    return [line.split("\t") for line in said.stdout.splitlines()]
+    program = subprocess.run(words, input=query, stdout=subprocess.PIPE, text=True, env=environ, timeout=10, check=True)
+    return [line.split("\t") for line in program.stdout.splitlines()]

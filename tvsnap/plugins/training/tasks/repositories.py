@@ -15,9 +15,9 @@ _BEGIN = (
 
 def git(chance: random.Random) -> Draft:
     branch, file = chance.sample(WORDS, 2)
-    made = f"{_BEGIN} && echo 1 > README && git add README && git commit -q -m first"
+    script = f"{_BEGIN} && echo 1 > README && git add README && git commit -q -m first"
     checks = (
-        f"begin = begun({made!r})\n"
+        f"begin = begun({script!r})\n"
         f"goal('branch', lambda: has({branch!r}, begin['main']))\n"
         f"goal('commit', lambda: tree({branch!r}) == {{'README': '1\\n', '{file}.txt': '{file}\\n'}})\n"
         "keep('main', lambda: tips()['main'] == begin['main'])\n"
@@ -26,7 +26,7 @@ def git(chance: random.Random) -> Draft:
     return Draft(
         f"In the Git repository /app, commit the new file {file}.txt on a new branch named {branch}. "
         "Leave main as it is.",
-        f"cd /app && {made} && echo {file} > {file}.txt",
+        f"cd /app && {script} && echo {file} > {file}.txt",
         checks,
         [
             [f"cd /app && git checkout -q -b {branch} && git add {file}.txt && git commit -q -m add"],
@@ -45,14 +45,14 @@ def git(chance: random.Random) -> Draft:
 
 def merge(chance: random.Random) -> Draft:
     branch, first, second = chance.sample(WORDS, 3)
-    made = (
+    script = (
         f"{_BEGIN} && echo 1 > README && git add . && git commit -q -m first && "
         f"git checkout -q -b {branch} && echo {first} > {first}.txt && git add . && git commit -q -m {first} && "
         f"git checkout -q main && echo {second} > {second}.txt && git add . && git commit -q -m {second}"
     )
     files = {"README": "1\n", f"{first}.txt": f"{first}\n", f"{second}.txt": f"{second}\n"}
     checks = (
-        f"begin, files = begun({made!r}), {files!r}\n"
+        f"begin, files = begun({script!r}), {files!r}\n"
         "goal('merged', lambda: tree('main') == files)\n"
         f"goal('history', lambda: has('main', begin[{branch!r}]))\n"
         "keep('main', lambda: has('main', begin['main']))\n"
@@ -62,7 +62,7 @@ def merge(chance: random.Random) -> Draft:
     return Draft(
         f"In the Git repository /app, merge the branch {branch} into main, so that main has {first}.txt as well as "
         f"{second}.txt and the history of both. Leave the files' contents and the branch {branch} as they are.",
-        f"cd /app && {made}",
+        f"cd /app && {script}",
         checks,
         [
             [f"cd /app && git merge -q --no-edit {branch}"],
@@ -83,14 +83,14 @@ def conflict(chance: random.Random) -> Draft:
     def content(value: str) -> str:
         return f"{others[0]}\\n{key} = {value}\\n{others[1]}\\n"
 
-    made = (
+    script = (
         f"{_BEGIN} && printf '{content('none')}' > settings && git add . && "
         f"git commit -q -m first && git checkout -q -b {branch} && printf '{content(theirs)}' > settings && "
         f"git commit -q -a -m {theirs} && git checkout -q main && printf '{content(ours)}' > settings && "
         f"git commit -q -a -m {ours}"
     )
     checks = (
-        f"begin = begun({made!r})\n"
+        f"begin = begun({script!r})\n"
         f"goal('resolved', lambda: tree('main') == {{'settings': {chr(10).join([*lines, ''])!r}}})\n"
         f"goal('history', lambda: has('main', begin[{branch!r}]))\n"
         "keep('main', lambda: has('main', begin['main']))\n"
@@ -99,7 +99,7 @@ def conflict(chance: random.Random) -> Draft:
     return Draft(
         f"In the Git repository /app, merge the branch {branch} into main. Both changed {key} in the file settings: "
         f"take the value of {branch}, {theirs}, and leave the rest as it is.",
-        f"cd /app && {made}",
+        f"cd /app && {script}",
         checks,
         [
             [f"cd /app && git merge -q --no-edit -X theirs {branch}"],
