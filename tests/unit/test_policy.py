@@ -13,6 +13,8 @@ from tvsnap.engine.keeping.policy.snapshotting import (
     CALL_OVERHEAD,
     FORMER_NAMES,
     FREE,
+    LIGHT,
+    SLOW,
     UNPROVEN_SHARE,
 )
 from tvsnap.model.errors import UsageError
@@ -111,34 +113,26 @@ def test_checkpoints_take_a_share_of_calls_and_of_thinking_while_processors_are_
     assert 0.05 * UNPROVEN_SHARE * worked < spent <= paid + BURST + costs.checkpoint_s
 
 
-def test_what_cannot_be_proven_is_kept_while_agents_think() -> None:
-    """Whoever executes the calls again comes to a state that nobody else has; but no call waits for a checkpoint."""
+def test_what_cannot_be_proven_is_snapshotted_at_once_if_that_is_cheap() -> None:
+    """Whoever executes the calls again comes to a state that nobody else has, and shares nothing from there on."""
     costs = busy_costs()
     costs.spent(10 * BURST)
     unprovable = Rebuild(False, 1, 0.0, proven=False, provable=False)
-    assert not Default().should_checkpoint(unprovable, costs)
-    for _ in range(100):
-        costs.paused(0.3)
-    costs.spent(10 * BURST)
     assert Default().should_checkpoint(unprovable, costs)
     assert not Default().should_checkpoint(replace(unprovable, provable=True), costs)
     assert not Never().should_checkpoint(unprovable, costs)
+
+
+@pytest.mark.parametrize("dear", [{"weight": 1.1 * LIGHT}, {"checkpoint_s": 1.1 * SLOW * 0.02}])
+def test_no_call_waits_for_a_long_checkpoint_of_what_cannot_be_proven(dear: dict[str, float]) -> None:
+    """It has many processes or much memory, or the one above has taken long."""
+    costs, unprovable = Costs("local"), replace(Rebuild(False, 1, 0.0, proven=False, provable=False), **dear)
+    assert not Default().should_checkpoint(unprovable, costs)
+    assert Default().should_checkpoint(replace(unprovable, replay_s=0.12 / UNPROVEN_SHARE), costs)
+    for _ in range(100):
+        costs.paused(0.3)  # agents think for longer than it takes
+    assert Default().should_checkpoint(unprovable, costs)
     assert not Default().should_checkpoint(replace(unprovable, checkpoint_s=0.31), costs)
-    assert Default().should_checkpoint(replace(unprovable, checkpoint_s=0.31, replay_s=0.32 / UNPROVEN_SHARE), costs)
-
-
-def test_many_processes_and_much_memory_make_a_checkpoint_longer() -> None:
-    costs = Costs("local")
-    unprovable = Rebuild(False, 1, 0.0, proven=False, provable=False)
-    assert Default().should_checkpoint(replace(unprovable, weight=4.9), costs)  # of 20 ms each
-    assert not Default().should_checkpoint(replace(unprovable, weight=5.1), costs)
-
-
-def test_a_debt_has_an_end() -> None:
-    costs = busy_costs()
-    costs.spent(100.0)
-    costs.paused(2.1 * BURST / THINKING_SHARE)
-    assert costs.allowance_s > 0
 
 
 def test_what_is_paid_for_beforehand_does_not_pile_up() -> None:

@@ -230,7 +230,7 @@ class Snapshotter:
             new = self._candidate(live.state, distance.snapshot, rebuild)
             self.trouble = self._budget.find_room(new)
             if not self.trouble:
-                allowed = not rebuild.proven
+                allowed = rebuild.provable and not rebuild.proven
                 return self._checkpoint(live, new, rebuild.weight, allowed=allowed, task=task) or rebuild.proven
         except NotCheckpointable as refusal:
             self.refuse(live.state, str(refusal))

@@ -85,7 +85,7 @@ class Costs:
 
     @property
     def allowance_s(self) -> float:
-        """Seconds of checkpoints that thinking agents and waiting calls have paid for; overdrawn at most by `BURST`.
+        """Seconds of checkpoints that thinking agents and waiting calls have paid for; below 0 if overdrawn.
 
         A token bucket: each pause between two calls adds `THINKING_SHARE` of its duration, each call adds
         `WAITING_SHARE` of the time for which it did not compute, and each checkpoint that is taken on allowance takes
@@ -119,7 +119,7 @@ class Costs:
             seconds: its duration.
         """
         with self._lock:
-            self._allowance_s = max(self._allowance_s - seconds, -BURST)
+            self._allowance_s -= seconds
 
     def add(self, kind: Kind, seconds: float) -> None:
         """Adds a measurement.

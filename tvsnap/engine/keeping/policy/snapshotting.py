@@ -11,6 +11,8 @@ from tvsnap.engine.keeping.policy.costs import Costs
 from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
 
+LIGHT = 3.0  # times the checkpoint of an idle shell that one of few processes and little memory is expected to take
+SLOW = 5.0  # times the checkpoint of an idle shell that the nearest one above may have taken
 UNPROVEN_SHARE = 0.15  # of the time of calls since the last snapshot: a checkpoint that takes less pays
 FREE = 0.1  # seconds that a checkpoint may take while processors are idle, although agents do not think for as long
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
@@ -96,8 +98,9 @@ class Default:
       `UNPROVEN_SHARE` of the time of the calls since the last snapshot; or while processors are idle, if it takes no
       longer than agents think between calls (or `FREE`); or while they are short, as far as the time for which agents
       think has paid for it (`Costs.allowance_s`).
-    - Of a state that can never be proven, likewise, and also on short processors if it takes no longer than agents
-      think between calls: whoever comes after shares nothing without it.
+    - Of a state that can never be proven, at once, if a checkpoint takes about as long as that of an idle shell (`LIGHT`,
+      `SLOW`): whoever comes after shares nothing without it. Else if a checkpoint takes less time than agents think
+      between calls, or than `UNPROVEN_SHARE` of the calls, so that nobody waits for it.
     """
 
     name = "default"
@@ -112,9 +115,10 @@ class Default:
             return max(once_s, rebuild.spent_s) > checkpoint_s + fork_s
         if checkpoint_s < UNPROVEN_SHARE * rebuild.replay_s:
             return True
-        if not costs.processors_short:
-            return checkpoint_s < max(FREE, costs.pause_s)
-        return checkpoint_s < max(costs.allowance_s, 0.0 if rebuild.provable else costs.pause_s)
+        if not rebuild.provable:
+            is_light = rebuild.weight <= LIGHT and rebuild.checkpoint_s <= SLOW * costs.checkpoint_s
+            return is_light or checkpoint_s < costs.pause_s
+        return checkpoint_s < (costs.allowance_s if costs.processors_short else max(FREE, costs.pause_s))
 
 
 _POLICIES: Mapping[str, type[Default] | type[Eager] | type[Never]] = {
