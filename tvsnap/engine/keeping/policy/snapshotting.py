@@ -98,9 +98,9 @@ class Default:
       `UNPROVEN_SHARE` of the time of the calls since the last snapshot; or while processors are idle, if it takes no
       longer than agents think between calls (or `FREE`); or while they are short, as far as the time for which agents
       think has paid for it (`Costs.allowance_s`).
-    - Of a state that can never be proven, at once, if a checkpoint takes about as long as that of an idle shell (`LIGHT`,
-      `SLOW`): whoever comes after shares nothing without it. Else if a checkpoint takes less time than agents think
-      between calls, or than `UNPROVEN_SHARE` of the calls, so that nobody waits for it.
+    - Of a state that can never be proven, at once, if a checkpoint takes about as long as that of an idle shell
+      (`LIGHT`, `SLOW`): whoever comes after shares nothing without it. Else if a checkpoint takes less time than agents
+      think between calls, or than `UNPROVEN_SHARE` of the calls, so that nobody waits for it.
     """
 
     name = "default"
