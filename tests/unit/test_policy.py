@@ -123,10 +123,11 @@ def test_what_cannot_be_proven_is_snapshotted_at_once_if_that_is_cheap() -> None
     assert not Never().should_checkpoint(unprovable, costs)
 
 
-@pytest.mark.parametrize("dear", [{"weight": 1.1 * LIGHT}, {"checkpoint_s": 1.1 * SLOW * 0.02}])
-def test_no_call_waits_for_a_long_checkpoint_of_what_cannot_be_proven(dear: dict[str, float]) -> None:
+@pytest.mark.parametrize(("weight", "above_s"), [(1.1 * LIGHT, 0.0), (1.0, 1.1 * SLOW * DEFAULTS["checkpoint"])])
+def test_no_call_waits_for_a_long_checkpoint_of_what_cannot_be_proven(weight: float, above_s: float) -> None:
     """It has many processes or much memory, or the one above has taken long."""
-    costs, unprovable = Costs("local"), replace(Rebuild(False, 1, 0.0, proven=False, provable=False), **dear)
+    costs = Costs("local")
+    unprovable = Rebuild(False, 1, 0.0, proven=False, provable=False, checkpoint_s=above_s, weight=weight)
     assert not Default().should_checkpoint(unprovable, costs)
     assert Default().should_checkpoint(replace(unprovable, replay_s=0.12 / UNPROVEN_SHARE), costs)
     for _ in range(100):
