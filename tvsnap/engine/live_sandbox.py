@@ -43,6 +43,7 @@ class LiveSandbox:
         since: the time of its arrival in its state, by time.monotonic(); nothing was done in it since.
         begins_alone: when it was made, only the idle shell lived in it, and a service that starts with it.
         disturbed: a snapshot was taken since it was observed; this makes even sleeping processes run a little.
+        checkpoints_s: seconds that its last two checkpoints took.
     """
 
     _sandbox: Sandbox | None
@@ -54,6 +55,7 @@ class LiveSandbox:
     begins_alone: bool = False
     disturbed: bool = False
     staged: Staged | None = None
+    checkpoints_s: tuple[float, ...] = ()
 
     @property
     def sandbox(self) -> Sandbox:

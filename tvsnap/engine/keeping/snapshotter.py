@@ -247,7 +247,10 @@ class Snapshotter:
 
     def _rebuild(self, live: LiveSandbox, distance: Distance) -> Rebuild:
         """Returns the costs of rebuilding a sandbox's state from the nearest snapshot or the root."""
-        snapshot = distance.snapshot
+        snapshot, weight = distance.snapshot, 1.0
+        checkpoint_s = 0.0 if snapshot is None else snapshot.checkpoint_s
+        if not distance.provable:  # one that was slow by chance must not end all sharing
+            weight, checkpoint_s = _weight(live), min(live.checkpoints_s) if len(live.checkpoints_s) > 1 else 0.0
         return Rebuild(
             snapshot is None,
             distance.calls,
@@ -255,9 +258,9 @@ class Snapshotter:
             self._spent.get(live.state, 0.0),
             distance.proven,
             distance.provable,
-            0.0 if snapshot is None else snapshot.checkpoint_s,
+            checkpoint_s,
             0.0 if snapshot is None else snapshot.fork_s or 0.0,
-            1.0 if distance.provable else _weight(live),
+            weight,
         )
 
     def _candidate(self, state: str, above: Snapshot | None, rebuild: Rebuild) -> Kept:
@@ -293,6 +296,7 @@ class Snapshotter:
         self._pauses.succeeded(live.sandbox.id, task)
         seconds = time.perf_counter() - began
         self._costs.add("checkpoint", seconds / weight)
+        live.checkpoints_s = (*live.checkpoints_s, seconds)[-2:]
         if allowed:
             self._costs.spent(seconds)
         self._meter.checkpoint(seconds)

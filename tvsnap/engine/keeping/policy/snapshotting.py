@@ -12,7 +12,7 @@ from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
 
 LIGHT = 3.0  # times the checkpoint of an idle shell that one of few processes and little memory is expected to take
-SLOW = 5.0  # times the checkpoint of an idle shell that the nearest one above may have taken
+SLOW = 5.0  # times the checkpoint of an idle shell that the shorter of the last two of a sandbox may have taken
 UNPROVEN_SHARE = 0.15  # of the time of calls since the last snapshot: a checkpoint that takes less pays
 FREE = 0.1  # seconds that a checkpoint may take while processors are idle, although agents do not think for as long
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
@@ -32,7 +32,7 @@ class Rebuild:
         provable: executing the calls again can prove that. If not, because of living processes that cannot be compared,
             a rollout that executes them again comes to a state of its own, and shares nothing from there on.
         checkpoint_s: seconds that the nearest checkpoint above took; 0 if there was none. Checkpoints of a sandbox with
-            much memory stay expensive.
+            much memory stay expensive. If not provable, of the last two checkpoints of this sandbox the shorter one.
         fork_s: seconds that the nearest fork above took; 0 if there was none.
         weight: the time that a checkpoint is expected to take, divided by that of an idle shell's: many processes and
             much memory take longer.
