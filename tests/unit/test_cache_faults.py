@@ -601,3 +601,30 @@ def test_a_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hou
     assert kept >= 1
     with open_cache(tmp_path, backend) as cache:
         assert len(backend.snapshots()) == len(cache.graph.snapshots()) == kept
+
+
+def test_no_call_waits_for_snapshots_of_many_processes(tmp_path: Path) -> None:
+    """What stands beside one job is kept at once; beside 60, the next call would wait for it."""
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, policy="default") as cache, cache.rollout("terminal") as rollout:
+        for command in ("sleep 1000 &", "echo 1 > f"):
+            bash(rollout, command)
+        settle(rollout)
+        assert backend.counts["checkpoint"] == 2
+        for command in ("sleep 1000 & " * 60, "echo 2 > f"):
+            bash(rollout, command)
+        settle(rollout)
+        assert backend.counts["checkpoint"] == 2
+
+
+def test_one_slow_snapshot_beside_a_job_does_not_end_all_sharing(tmp_path: Path) -> None:
+    """Two in a row do, as the next one would be slow, too."""
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, policy="default") as cache, cache.rollout("terminal") as rollout:
+        counts = []
+        for number, seconds in enumerate((0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 0.0, 0.3, 0.3, 0.0)):
+            backend.delays["checkpoint"] = seconds
+            bash(rollout, f"sleep 1000 & echo {number} > f" if number == 0 else f"echo {number} > f")
+            settle(rollout)
+            counts.append(backend.counts["checkpoint"])
+        assert counts == [1, 2, 3, 4, 5, 6, 7, 8, 9, 9]

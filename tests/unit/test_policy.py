@@ -123,7 +123,10 @@ def test_what_cannot_be_proven_is_snapshotted_at_once_if_that_is_cheap() -> None
     assert not Never().should_checkpoint(unprovable, costs)
 
 
-@pytest.mark.parametrize(("weight", "above_s"), [(1.1 * LIGHT, 0.0), (1.0, 1.1 * SLOW * DEFAULTS["checkpoint"])])
+SLOW_S = 1.1 * max(FREE, SLOW * DEFAULTS["checkpoint"])
+
+
+@pytest.mark.parametrize(("weight", "above_s"), [(1.1 * LIGHT, 0.0), (1.0, SLOW_S)])
 def test_no_call_waits_for_a_long_checkpoint_of_what_cannot_be_proven(weight: float, above_s: float) -> None:
     """It has many processes or much memory, or the one above has taken long."""
     costs = Costs("local")
