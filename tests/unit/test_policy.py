@@ -14,7 +14,7 @@ from tvsnap.engine.keeping.policy.snapshotting import (
     FORMER_NAMES,
     FREE,
     LIGHT,
-    SLOW,
+    LONG,
     UNPROVEN_SHARE,
 )
 from tvsnap.model.errors import UsageError
@@ -123,20 +123,17 @@ def test_what_cannot_be_proven_is_snapshotted_at_once_if_that_is_cheap() -> None
     assert not Never().should_checkpoint(unprovable, costs)
 
 
-SLOW_S = 1.1 * max(FREE, SLOW * DEFAULTS["checkpoint"])
-
-
-@pytest.mark.parametrize(("weight", "above_s"), [(1.1 * LIGHT, 0.0), (1.0, SLOW_S)])
+@pytest.mark.parametrize(("weight", "above_s"), [(1.1 * LIGHT, 0.0), (1.0, 1.1 * LONG)])
 def test_no_call_waits_for_a_long_checkpoint_of_what_cannot_be_proven(weight: float, above_s: float) -> None:
     """It has many processes or much memory, or the one above has taken long."""
     costs = Costs("local")
     unprovable = Rebuild(False, 1, 0.0, proven=False, provable=False, checkpoint_s=above_s, weight=weight)
     assert not Default().should_checkpoint(unprovable, costs)
-    assert Default().should_checkpoint(replace(unprovable, replay_s=0.12 / UNPROVEN_SHARE), costs)
+    assert Default().should_checkpoint(replace(unprovable, replay_s=1.2 / UNPROVEN_SHARE), costs)
     for _ in range(100):
-        costs.paused(0.3)  # agents think for longer than it takes
+        costs.paused(1.2)  # agents think for longer than it takes
     assert Default().should_checkpoint(unprovable, costs)
-    assert not Default().should_checkpoint(replace(unprovable, checkpoint_s=0.31), costs)
+    assert not Default().should_checkpoint(replace(unprovable, checkpoint_s=1.3), costs)
 
 
 def test_what_is_paid_for_beforehand_does_not_pile_up() -> None:

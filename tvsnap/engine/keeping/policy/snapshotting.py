@@ -12,9 +12,9 @@ from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
 
 LIGHT = 3.0  # times the checkpoint of an idle shell that one of few processes and little memory is expected to take
-SLOW = 5.0  # times the checkpoint of an idle shell that the shorter of the last two of a sandbox may have taken
+LONG = 1.0  # seconds that the shorter of a sandbox's last two checkpoints may have taken
 UNPROVEN_SHARE = 0.15  # of the time of calls since the last snapshot: a checkpoint that takes less pays
-FREE = 0.1  # seconds that a checkpoint may take in any case while processors are idle, or beside live processes
+FREE = 0.1  # seconds that a checkpoint may take while processors are idle, although agents do not think for as long
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
 
 
@@ -99,7 +99,7 @@ class Default:
       longer than agents think between calls (or `FREE`); or while they are short, as far as the time for which agents
       think has paid for it (`Costs.allowance_s`).
     - Of a state that can never be proven, at once, if a checkpoint takes about as long as that of an idle shell
-      (`LIGHT`, `SLOW`): whoever comes after shares nothing without it. Else if a checkpoint takes less time than agents
+      (`LIGHT`, `LONG`): whoever comes after shares nothing without it. Else if a checkpoint takes less time than agents
       think between calls, or than `UNPROVEN_SHARE` of the calls, so that nobody waits for it.
     """
 
@@ -116,7 +116,7 @@ class Default:
         if checkpoint_s < UNPROVEN_SHARE * rebuild.replay_s:
             return True
         if not rebuild.provable:
-            is_light = rebuild.weight <= LIGHT and rebuild.checkpoint_s <= max(FREE, SLOW * costs.checkpoint_s)
+            is_light = rebuild.weight <= LIGHT and rebuild.checkpoint_s <= LONG
             return is_light or checkpoint_s < costs.pause_s
         return checkpoint_s < (costs.allowance_s if costs.processors_short else max(FREE, costs.pause_s))
 
