@@ -39,7 +39,8 @@ def sizes(local: LocalBackend, snapshot: str) -> tuple[int, int]:
 
 
 def occupied(local: LocalBackend) -> int:
-    """Returns the bytes that are used in the pool, once all that was written is on the disk."""
+    """Returns the bytes that are used in the pool, with all that was written and nothing that was deleted."""
+    local.reclaim()
     os.sync()
     used = local.occupied()
     assert used is not None
