@@ -622,7 +622,7 @@ def test_one_slow_snapshot_beside_a_job_does_not_end_all_sharing(tmp_path: Path)
     backend = FakeBackend()
     with open_cache(tmp_path, backend, policy="default") as cache, cache.rollout("terminal") as rollout:
         counts = []
-        for number, seconds in enumerate((0.0, 0.3, 0.0, 0.3, 0.3, 0.0)):
+        for number, seconds in enumerate((0.0, 0.4, 0.0, 0.4, 0.4, 0.0)):
             backend.delays["checkpoint"] = seconds
             bash(rollout, f"sleep 1000 & echo {number} > f" if number == 0 else f"echo {number} > f")
             settle(rollout)

@@ -129,12 +129,12 @@ def test_no_call_waits_for_a_long_checkpoint_of_what_cannot_be_proven(weight: fl
     costs = Costs("local")
     unprovable = Rebuild(False, 1, 0.0, proven=False, provable=False, checkpoint_s=above_s, weight=weight)
     assert not Default().should_checkpoint(unprovable, costs)
-    assert Default().should_checkpoint(replace(unprovable, replay_s=0.3 / UNPROVEN_SHARE), costs)
+    assert Default().should_checkpoint(replace(unprovable, replay_s=0.4 / UNPROVEN_SHARE), costs)
     assert Default().should_checkpoint(replace(unprovable, weight=1.0), busy_costs()), "all takes longer there"
     for _ in range(100):
-        costs.paused(0.3)  # agents think for longer than it takes
+        costs.paused(0.4)  # agents think for longer than it takes
     assert Default().should_checkpoint(unprovable, costs)
-    assert not Default().should_checkpoint(replace(unprovable, checkpoint_s=0.31), costs)
+    assert not Default().should_checkpoint(replace(unprovable, checkpoint_s=0.41), costs)
 
 
 def test_what_is_paid_for_beforehand_does_not_pile_up() -> None:
