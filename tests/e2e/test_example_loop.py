@@ -30,7 +30,7 @@ def test_the_loop_as_printed(tvsnap_home: Path) -> None:
     rewards, answered = [float(reward) for _, reward, *_ in epochs], [int(part) for _, _, part, _ in epochs]
     assert rewards[2] > rewards[0]
     assert answered[0] < answered[2]
-    assert answered[2] >= 20, printed  # 45 where nothing else runs: a busy machine does not keep each cheap state
+    assert answered[2] >= 30, printed
 
 
 @pytest.mark.usefixtures("terminal_image")

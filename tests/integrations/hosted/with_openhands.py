@@ -33,8 +33,10 @@ Made = Callable[..., TvsnapWorkspace]
 
 @pytest.fixture
 def made(place: dict[str, str], salt: str) -> Iterator[Made]:
-    """Makes workspaces, and ends them after the test."""
+    """Makes workspaces, which keep all states however busy the machine is, and ends them after the test."""
     workspaces = []
+    if "home" in place:  # as the server does
+        place = {**place, "policy": "eager"}
 
     def make(**told: Any) -> TvsnapWorkspace:
         workspaces.append(TvsnapWorkspace(image="terminal", salt=salt, **place, **told))
@@ -81,7 +83,7 @@ def test_an_agent_comes_to_the_same_without_the_cache_and_is_answered_the_second
     ]
     assert first.sources == {"hit": 0, "coalesced": 0, "executed": len(COMMANDS)}
     assert run(second, tmp_path, COMMANDS) == shown
-    assert second.sources["executed"] < len(COMMANDS)  # a busy machine does not keep each cheap state
+    assert second.sources["executed"] == 0
     if "home" in place:
         assert run(made(use_cache=False), tmp_path, COMMANDS) == shown
     assert list(tmp_path.iterdir()) == []
@@ -124,7 +126,7 @@ def test_it_says_what_openhands_own_workspace_says(made: Made, tmp_path: Path) -
     again = made()
     again.execute_command(f"mkdir -p {folder}", cwd="/")
     assert outcomes(again, folder) == mine
-    assert again.sources["hit"] > 0
+    assert again.sources["executed"] == 0
 
 
 def test_git_in_the_sandbox_is_what_openhands_finds_here(made: Made, tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ class Snapshotter:
             return
         if live.observation is not None and live.age() > max(live.observation.quiet_s, LATE):
             raise NotCheckpointable(f"the state has changed by itself ({live.observation.active})")
-        rebuild = self._rebuild(live, distance)
+        rebuild = _weighed(self._rebuild(live.state, distance), live)
         new = self._candidate(live.state, distance.snapshot, rebuild)._replace(pinned=True)
         reason = self._budget.find_room(new)
         if reason:
@@ -215,7 +215,7 @@ class Snapshotter:
             return False
         if distance.is_zero:
             return True
-        rebuild = self._rebuild(live, distance)
+        rebuild = self._rebuild(live.state, distance)
         if answered_s and rebuild.proven:
             return True
         rebuild = replace(rebuild, replay_s=rebuild.replay_s + answered_s)
@@ -224,6 +224,7 @@ class Snapshotter:
             return rebuild.proven
         if self._pauses.hold(live.sandbox.id, task):
             return rebuild.proven
+        rebuild = _weighed(rebuild, live)
         if not self._policy.should_checkpoint(rebuild, self._costs):
             return rebuild.proven
         try:
@@ -245,22 +246,18 @@ class Snapshotter:
             self._pauses.failed(live.sandbox.id, task, self.trouble)
         return rebuild.proven
 
-    def _rebuild(self, live: LiveSandbox, distance: Distance) -> Rebuild:
-        """Returns the costs of rebuilding a sandbox's state from the nearest snapshot or the root."""
-        snapshot, weight = distance.snapshot, 1.0
-        checkpoint_s = 0.0 if snapshot is None else snapshot.checkpoint_s
-        if not distance.provable:  # one that was slow by chance must not end all sharing
-            weight, checkpoint_s = _weight(live), min(live.checkpoints_s) if len(live.checkpoints_s) > 1 else 0.0
+    def _rebuild(self, state: str, distance: Distance) -> Rebuild:
+        """Returns the costs of rebuilding a state from the nearest snapshot or the root."""
+        snapshot = distance.snapshot
         return Rebuild(
             snapshot is None,
             distance.calls,
             distance.seconds,
-            self._spent.get(live.state, 0.0),
+            self._spent.get(state, 0.0),
             distance.proven,
             distance.provable,
-            checkpoint_s,
+            0.0 if snapshot is None else snapshot.checkpoint_s,
             0.0 if snapshot is None else snapshot.fork_s or 0.0,
-            weight,
         )
 
     def _candidate(self, state: str, above: Snapshot | None, rebuild: Rebuild) -> Kept:
@@ -327,13 +324,19 @@ class Snapshotter:
         return added or self._graph.snapshot(live.state, self._backend.name) is not None
 
 
-def _weight(live: LiveSandbox) -> float:
-    """Returns how many times longer than that of an idle shell a checkpoint is expected to take, see `Rebuild`."""
-    try:
+def _weighed(rebuild: Rebuild, live: LiveSandbox) -> Rebuild:
+    """Returns the costs with how long a checkpoint of live processes is expected to take; see `Rebuild`.
+
+    A checkpoint that was slow by chance must not end all sharing, so the shorter of two counts.
+    """
+    if rebuild.provable:
+        return rebuild
+    weight = 1.0
+    with contextlib.suppress(InfrastructureError, OSError):
         processes = live.sandbox.processes()
-    except (InfrastructureError, OSError):
-        return 1.0
-    return 1.0 + len(processes) / PROCESSES + sum(process.memory for process in processes) / MEMORY
+        weight += len(processes) / PROCESSES + sum(process.memory for process in processes) / MEMORY
+    checkpoint_s = min(live.checkpoints_s) if len(live.checkpoints_s) > 1 else 0.0
+    return replace(rebuild, weight=weight, checkpoint_s=checkpoint_s)
 
 
 def _put(table: OrderedDict[str, V], key: str, value: V) -> None:

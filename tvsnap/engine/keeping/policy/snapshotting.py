@@ -12,7 +12,8 @@ from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
 
 LIGHT = 3.0  # times the checkpoint of an idle shell that one of few processes and little memory is expected to take
-LONG, LONG_WHILE_SHORT = 0.3, 1.0  # seconds that the shorter of a sandbox's last two checkpoints may have taken
+LONG = 0.3  # seconds that the shorter of a sandbox's last two checkpoints may have taken
+LONG_WHILE_SHORT = 1.0  # the same while processors are short: all takes longer then
 UNPROVEN_SHARE = 0.15  # of the time of calls since the last snapshot: a checkpoint that takes less pays
 FREE = 0.1  # seconds that a checkpoint may take while processors are idle, although agents do not think for as long
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
