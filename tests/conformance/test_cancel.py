@@ -18,8 +18,9 @@ import pytest
 from tests.conformance.helpers import eventually, on_host, unique_sleep
 from tests.conformance.targets import TARGETS
 from tests.fakes.caches import settle
-from tvsnap import AsyncCache, Budget, Cache, CallCancelled
+from tvsnap import AsyncCache, Budget, Cache
 from tvsnap.engine.claiming import patience
+from tvsnap.errors import CallCancelled
 from tvsnap.images import Image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import MachineLacks

@@ -15,13 +15,14 @@ import pytest
 
 from tests.conformance.helpers import eventually
 from tests.conformance.targets import TARGETS
-from tvsnap import Cache, Command, NetworkSettings, Rollout
+from tvsnap import Cache, Rollout
 from tvsnap.images import Image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import MachineLacks
 from tvsnap.model.network import NetworkLike
 from tvsnap.sandboxes.network.addresses import Addresses
 from tvsnap.sandboxes.network.gateway import NOT_KNOWN
+from tvsnap.types import Command, NetworkSettings
 from tvsnap.upkeep import verify
 
 SERVER = "files.test"

@@ -22,9 +22,10 @@ from tests.conformance.targets import TARGETS
 from tests.image_lab import file_member, tar_of
 from tests.zoo.building import NotInstalled, build
 from tests.zoo.table import ZooImage
-from tvsnap import Cache, ImageStore, NetworkSettings
+from tvsnap import Cache, ImageStore
 from tvsnap.images import Image
 from tvsnap.model.errors import MachineLacks
+from tvsnap.types import NetworkSettings
 
 SERVER = "packages.test"
 APT = (

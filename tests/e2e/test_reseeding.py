@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap import Cache, Forks, Rollout, ToolResult, UsageError
+from tvsnap import Cache, Rollout, ToolResult, UsageError
 from tvsnap.images import Image, ImageStore
 from tvsnap.model.calls import fork_seed
+from tvsnap.types import Forks
 
 PYTHON = (
     "import os, random, secrets\nnumbers = iter(lambda: (random.random(), os.urandom(8).hex()), None)\nnext(numbers)"

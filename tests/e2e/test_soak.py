@@ -17,11 +17,12 @@ from benchmarks.soak import Soak, ceilings, open_cache
 from benchmarks.soak_gauges import Gauges
 from benchmarks.soak_report import Window, judge, tenths
 from tests.fakes.caches import eventually
-from tvsnap import Cache, Stats
+from tvsnap import Cache
 from tvsnap.images import Image, ImageStore
 from tvsnap.model.limits import MIB
 from tvsnap.sandboxes.local import LocalBackend
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
+from tvsnap.types import Stats
 
 ROLLOUTS, EVERY, PARALLEL, VISITS = 120, 10, 8, 2
 MEMORY = 32 * MIB

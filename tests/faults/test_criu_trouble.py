@@ -22,7 +22,8 @@ import pytest
 
 from tests.conformance.helpers import Lab, eventually, sh
 from tests.faults.consistency import local
-from tvsnap import Budget, Cache, CheckpointFailed
+from tvsnap import Budget, Cache
+from tvsnap.errors import CheckpointFailed
 from tvsnap.images import Image
 from tvsnap.model.errors import ForkFailed, SandboxDied
 from tvsnap.model.limits import Limits

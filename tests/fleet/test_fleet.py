@@ -19,9 +19,10 @@ import pytest
 from tests.docs.pages import Block, blocks
 from tests.homes import with_images_of
 from tests.server.conftest import Server, server_home, start
-from tvsnap import NotFound, StateLost, UsageError, Verifier
+from tvsnap import UsageError, Verifier
 from tvsnap.cache import Cache
 from tvsnap.client import connection, liveness, transport
+from tvsnap.errors import NotFound, StateLost
 from tvsnap.graph import PROOF_APART
 from tvsnap.plugins.fleet import AsyncFleet, Fleet, FleetRollout
 from tvsnap.wire.errors import Unreachable

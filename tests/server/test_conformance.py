@@ -17,6 +17,7 @@ from tests.conformance.helpers import eventually, is_running
 from tvsnap.graph import PROOF_APART
 from tvsnap.model.calls import fork_seed
 from tvsnap.protocols import AnyCache, AnyRollout, AnySandbox
+from tvsnap.types import Command
 
 SERVICE = """
 import socket
@@ -59,14 +60,14 @@ def test_a_second_rollout_is_answered(cache: AnyCache) -> None:
 
 def test_commands_side_by_side_and_calls_that_grade(cache: AnyCache) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
-        first, second = rollout.exec_all(["echo 1", tvsnap.Command("pwd; exit 3", cwd="/tmp")], user="root")
+        first, second = rollout.exec_all(["echo 1", Command("pwd; exit 3", cwd="/tmp")], user="root")
         assert (first.output, second.output, second.exit_code) == ("1\n", "/tmp\n", 3)
         graded = rollout.call("bash", {"command": "echo 1 > /tmp/reward"}, grade=["/tmp/reward"])
         assert graded.exit_code == 0
         state = rollout.state
         assert [edge.grade is not None for edge in cache.graph.lineage(state) if edge.call.name == "bash"] == [True]
         with cache.materialise(state) as sandbox:
-            outcomes = sandbox.exec_all([tvsnap.Command("cat /tmp/reward"), tvsnap.Command("exit 4")], timeout=10)
+            outcomes = sandbox.exec_all([Command("cat /tmp/reward"), Command("exit 4")], timeout=10)
             assert [outcome.exit_code for outcome in outcomes] == [0, 4]
 
 
@@ -100,7 +101,7 @@ def test_a_group_is_graded(cache: AnyCache) -> None:
             assert grade.source == source
             assert rollout.state == state
             assert rollout.call("bash", {"command": "ls /tests /tmp/a"}).output.endswith("one\n")
-            with pytest.raises(tvsnap.GradingFailed, match="status 3"):
+            with pytest.raises(tvsnap.errors.GradingFailed, match="status 3"):
                 rollout.grade("exit 3")
     with pytest.raises(tvsnap.UsageError, match="n must be"):
         cache.group("terminal", n=0)
@@ -148,14 +149,14 @@ def test_rollouts_are_announced(cache: AnyCache) -> None:
     cache.expect("terminal", 2, salt=secrets.token_hex(), limits=tvsnap.Limits(processes=77), network="none")
     with pytest.raises(tvsnap.UsageError, match="n must be"):
         cache.expect("terminal", 0)
-    with pytest.raises(tvsnap.NotFound):
+    with pytest.raises(tvsnap.errors.NotFound):
         cache.expect("no-such-image")
 
 
 def test_errors_are_of_the_same_classes(cache: AnyCache) -> None:
-    with pytest.raises(tvsnap.NotFound, match="have: "):
+    with pytest.raises(tvsnap.errors.NotFound, match="have: "):
         cache.rollout("no-such-image")
-    with pytest.raises(tvsnap.NotFound):
+    with pytest.raises(tvsnap.errors.NotFound):
         cache.resume("0" * 64)
     with cache.rollout("terminal") as rollout:
         with pytest.raises(tvsnap.UsageError, match="unknown tool"):
@@ -298,7 +299,7 @@ def test_calls_are_outlined_listed_and_searched(cache: AnyCache) -> None:
     }
     assert cache.graph.listed([]) == []
     assert cache.graph.edge(looked.id).result.output == "Inner Text\n"
-    with pytest.raises(tvsnap.NotFound, match="is not in the graph"):
+    with pytest.raises(tvsnap.errors.NotFound, match="is not in the graph"):
         cache.graph.edge(looked.id + 10**9)
     assert cache.graph.matching(task=salt, text="inner TEXT") == {made.id, looked.id}
     assert cache.graph.matching(task=salt, text="inner text\n") == {looked.id}

@@ -179,7 +179,7 @@ def test_tokens_limits_and_time_to_live(server_home: Path, tmp_path: Path) -> No
                 second.call("bash", {"command": "echo no room"})
             slow.join()  # the call outlasts the time to live, and its rollout stays
             assert first.call("bash", {"command": "echo still"}).output == "still\n"
-            with pytest.raises(tvsnap.NotFound, match="--ttl"):
+            with pytest.raises(tvsnap.errors.NotFound, match="--ttl"):
                 second.call("bash", {"command": "true"})
     finally:
         assert server.stop() == 0

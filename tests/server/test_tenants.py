@@ -96,7 +96,7 @@ def test_no_tenant_finds_anothers_calls(guarded: Server) -> None:
                 if id in own:
                     assert "needle" in client.graph.edge(id).result.output
                 else:
-                    with pytest.raises(tvsnap.NotFound, match="is not in the graph"):
+                    with pytest.raises(tvsnap.errors.NotFound, match="is not in the graph"):
                         client.graph.edge(id)
 
 
@@ -124,7 +124,7 @@ def test_a_tenant_checks_and_forgets_what_is_its_own(guarded: Server) -> None:
             lambda: two.forget(state=state),
             lambda: two.forget(state=root, dry_run=True),
         ):
-            with pytest.raises(tvsnap.NotFound, match=r"no state|is not in the graph"):
+            with pytest.raises(tvsnap.errors.NotFound, match=r"no state|is not in the graph"):
                 refused()
         for task, image in (("forgotten", None), (None, "terminal")):
             with pytest.raises(Forbidden, match="name the state"):
@@ -134,7 +134,7 @@ def test_a_tenant_checks_and_forgets_what_is_its_own(guarded: Server) -> None:
         assert one.reexecute(edge).difference(edge) is None
         assert one.check(CheckReport, edge.id).same == 1
         assert one.forget(state=root)[0].states == 2
-        with pytest.raises(tvsnap.NotFound):
+        with pytest.raises(tvsnap.errors.NotFound):
             one.graph.resolve(state)
 
 
@@ -180,7 +180,7 @@ def test_a_tenant_sees_its_own_states_and_rollouts_only(guarded: Server) -> None
         with one.materialise(state) as sandbox:
             assert sandbox.run("cat f", timeout=60).output == b"hidden\n"
         for refused in (lambda: two.resume(state), lambda: two.materialise(state).__enter__()):
-            with pytest.raises(tvsnap.NotFound, match="no state"):
+            with pytest.raises(tvsnap.errors.NotFound, match="no state"):
                 refused()
         for path in (f"/v1/states/{state}", f"/v1/states/{state}/archive", f"/v1/states/{state}/diff/{state}"):
             assert ask(guarded, TWO, path)[0] == 404

@@ -161,7 +161,7 @@ def test_the_ground_truth_is_only_where_it_is_graded(tvsnap_home: Path, appworld
     with tvsnap.Cache(tvsnap_home) as cache, cache.rollout(its.image) as rollout:
         found = rollout.call("bash", {"command": "ls /appworld/data/tasks/*; find /appworld /opt -name '*truth*'"})
         assert found.output == "specs.json\n"
-        with pytest.raises(tvsnap.GradingFailed, match="status 1"):  # no world was opened
+        with pytest.raises(tvsnap.errors.GradingFailed, match="status 1"):  # no world was opened
             rollout.grade(its.verifier)
 
 

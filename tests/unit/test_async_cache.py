@@ -15,20 +15,11 @@ import pytest
 from tests.fakes import inside
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import FakeImages, Gate, eventually, open_cache, run
-from tvsnap import (
-    AsyncCache,
-    AsyncImageStore,
-    AsyncRollout,
-    AsyncSandbox,
-    Cache,
-    ImageStore,
-    Rollout,
-    Sandbox,
-    ToolResult,
-)
+from tvsnap import AsyncCache, AsyncRollout, AsyncSandbox, Cache, ImageStore, Rollout, Sandbox, ToolResult
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.claiming.claims import Claim, Wanted
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
+from tvsnap.types import AsyncImageStore
 
 T = TypeVar("T")
 

@@ -24,11 +24,13 @@ from tests.fakes.caches import (
     threads,
     writes,
 )
-from tvsnap import Budget, CallContext, DependencyFailed, TerminalEnvironment, tool
+from tvsnap import Budget, TerminalEnvironment, tool
 from tvsnap.cache import Cache
 from tvsnap.engine.between_calls import OUTSIDE
+from tvsnap.errors import DependencyFailed
 from tvsnap.host import load
 from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
+from tvsnap.types import CallContext
 
 CHANCE = "echo $RANDOM > f; cat f"
 

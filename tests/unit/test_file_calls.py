@@ -241,9 +241,9 @@ def test_awaited(tmp_path: Path, folder: Path) -> None:
 
 
 def test_several_commands_are_one_call(cache: Cache) -> None:
-    commands: list[str | tvsnap.Command] = [
+    commands: list[str | tvsnap.types.Command] = [
         "echo 1 > /tmp/a; echo one",
-        tvsnap.Command("pwd", cwd="/tmp", separate=True),
+        tvsnap.types.Command("pwd", cwd="/tmp", separate=True),
         "exit 3",
     ]
     with cache.rollout("terminal") as first:

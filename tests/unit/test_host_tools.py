@@ -13,17 +13,10 @@ import pytest
 from cli.text import costs
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.fakes.caches import IMAGE, FakeImages, backend_of, bash, eventually, threads
-from tvsnap import (
-    Cache,
-    CallContext,
-    Part,
-    Sandbox,
-    TerminalEnvironment,
-    ToolFailed,
-    UsageError,
-    tool,
-)
+from tvsnap import Cache, Sandbox, TerminalEnvironment, UsageError, tool
+from tvsnap.errors import ToolFailed
 from tvsnap.graph import Graph
+from tvsnap.types import CallContext, Part
 from tvsnap.upkeep import verify
 from tvsnap.upkeep.figures import figures
 

@@ -17,7 +17,7 @@ import dns.rcode
 import pytest
 
 from tests.fakes.backend import fake_image
-from tvsnap import InfrastructureError, Network, NetworkSettings, UsageError
+from tvsnap import InfrastructureError, Network, UsageError
 from tvsnap.model.network import NO_NETWORK, Traffic, is_host_name, is_private_name, is_within_reach, lacks_network
 from tvsnap.model.observations import Observation
 from tvsnap.sandboxes.network import addresses, relay
@@ -29,6 +29,7 @@ from tvsnap.sandboxes.network.resolver import Resolver
 from tvsnap.sandboxes.network.rules import Verdict, rules_of
 from tvsnap.sandboxes.network.sandbox import Networked
 from tvsnap.sandboxes.network.way import Way
+from tvsnap.types import NetworkSettings
 
 
 @pytest.mark.parametrize(

@@ -12,20 +12,11 @@ import pytest
 
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.fakes.caches import FakeImages
-from tvsnap import (
-    Cache,
-    CallContext,
-    Part,
-    Sandbox,
-    ToolCall,
-    ToolEnvironment,
-    ToolFailed,
-    ToolResult,
-    UsageError,
-    tool,
-)
+from tvsnap import Cache, Sandbox, ToolCall, ToolEnvironment, ToolResult, UsageError, tool
 from tvsnap.environments import environment
 from tvsnap.environments.tools import check_call
+from tvsnap.errors import ToolFailed
+from tvsnap.types import CallContext, Part
 
 
 @tool

@@ -15,12 +15,13 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import BUSY, FakeImages, bash, open_cache, settle
-from tvsnap import AsyncCache, Cache, Credit, StateValue, TaskValues, TerminalEnvironment, ToolCall, tool
+from tvsnap import AsyncCache, Cache, TerminalEnvironment, ToolCall, tool
 from tvsnap.graph import Graph
 from tvsnap.host.home import GRAPH_FILE
 from tvsnap.model.credit import Passage, Way, task_values
 from tvsnap.model.errors import ForkFailed, InfrastructureError, NotFound, UsageError
 from tvsnap.rollout import Rollout
+from tvsnap.types import Credit, StateValue, TaskValues
 
 FIRST, SECOND = ("echo a > f", "echo b > f"), ("echo c >> f", "echo d >> f", "echo e >> f")
 PAYS = {

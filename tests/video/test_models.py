@@ -11,7 +11,8 @@ from typing import Any
 import numpy
 import pytest
 
-from tvsnap import DependencyFailed, Sandbox
+from tvsnap import Sandbox
+from tvsnap.errors import DependencyFailed
 from tvsnap.plugins.video import Answer, Prompt, Vectors, WordLlama
 from tvsnap.plugins.video.models import Asked
 

@@ -14,7 +14,8 @@ from tests.zoo import page
 from tests.zoo.building import NotInstalled, build
 from tests.zoo.runner import Outcome, run
 from tests.zoo.table import EQUAL, FAILED, FOLDER, MISSING, Program, images, programs, rank
-from tvsnap import ImageBuildError, ImageStore
+from tvsnap import ImageStore
+from tvsnap.errors import ImageBuildError
 from tvsnap.model.errors import TvsnapError
 
 WORK = FOLDER.parents[1] / "build" / "zoo"

@@ -12,7 +12,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from tests.zoo.table import DIFFERS, EQUAL, FAILED, REFUSED, Program, Step
-from tvsnap import Cache, InfrastructureError, Rollout, StateLost
+from tvsnap import Cache, InfrastructureError, Rollout
+from tvsnap.errors import StateLost
 
 SHOWN_WITHIN = 60.0
 """Seconds within which a screen must show what it is to show."""

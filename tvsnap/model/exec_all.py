@@ -22,7 +22,7 @@ def exec_all_arguments(commands: Sequence[Command | str], user: str | None) -> M
     for place, each in enumerate(commands):
         one = Command(each) if isinstance(each, str) else each
         if not isinstance(one, Command):
-            raise UsageError(f"commands[{place}] must be a text or a tvsnap.Command, not {each!r}")
+            raise UsageError(f"commands[{place}] must be a text or a tvsnap.types.Command, not {each!r}")
         facts = {"command": one.command, "cwd": one.cwd, "env": dict(one.env), "separate": one.separate}
         descriptions.append({name: value for name, value in facts.items() if value or name == "command"})
     return {"commands": descriptions, **({"user": user} if user is not None else {})}

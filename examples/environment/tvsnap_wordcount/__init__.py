@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from tvsnap import CallContext, Sandbox, TerminalEnvironment, ToolFailed, tool
+from tvsnap import Sandbox, TerminalEnvironment, tool
+from tvsnap.errors import ToolFailed
+from tvsnap.types import CallContext
 
 MEANINGS = {"cat": "A small animal.", "tvsnap": "A cache of tool calls."}
 """Stands for a dictionary that is asked over a network, for money."""

@@ -182,5 +182,5 @@ async def test_a_failure_of_tvsnap_is_not_shown_as_a_commands_output(home: str, 
     await end(ours)
     with pytest.raises(tvsnap.UsageError, match="closed"):
         await ours.exec(["true"])
-    with pytest.raises(tvsnap.NotFound, match="no-such-image"):
+    with pytest.raises(tvsnap.errors.NotFound, match="no-such-image"):
         await TvsnapSandboxEnvironment.task_init("none", TvsnapSandboxConfig(image="no-such-image", home=home))

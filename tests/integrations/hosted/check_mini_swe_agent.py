@@ -96,7 +96,7 @@ def test_a_failure_of_tvsnap_is_not_shown_as_a_commands_output(home: str, salt: 
     broken.cleanup()
     with pytest.raises(tvsnap.UsageError, match="closed"):
         broken.execute({"command": "true"})
-    with pytest.raises(tvsnap.NotFound, match="no-such-image"):
+    with pytest.raises(tvsnap.errors.NotFound, match="no-such-image"):
         environment(home, image="no-such-image")
 
 
@@ -105,7 +105,7 @@ def test_a_command_that_another_thread_makes_is_ended(home: str, salt: str) -> N
     outputs: list[dict[str, Any]] = []
 
     def execute() -> None:
-        with contextlib.suppress(tvsnap.CallCancelled):  # cancelled before it was executed
+        with contextlib.suppress(tvsnap.errors.CallCancelled):  # cancelled before it was executed
             outputs.append(ours.execute({"command": "exec sleep 600"}))
 
     thread = threading.Thread(target=execute)

@@ -329,7 +329,7 @@ def test_life_of_a_deployment(made: Made) -> None:
 
 
 def test_a_failure_of_tvsnap_is_not_shown_as_a_commands_output(home: str) -> None:
-    with pytest.raises(tvsnap.NotFound, match="no-such-image"):
+    with pytest.raises(tvsnap.errors.NotFound, match="no-such-image"):
         asyncio.run(TvsnapDeployment(image="no-such-image", home=home).start())
 
 

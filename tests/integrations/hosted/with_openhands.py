@@ -95,7 +95,7 @@ def test_what_an_agent_does_after_a_failure_of_tvsnap_is_not_taken_for_its_work(
     with pytest.raises(tvsnap.UsageError, match="closed"), broken:
         assert run(broken, tmp_path, ["true"]) == []
     assert isinstance(broken.failure, tvsnap.UsageError)
-    with pytest.raises(tvsnap.NotFound, match="no-such-image"):
+    with pytest.raises(tvsnap.errors.NotFound, match="no-such-image"):
         TvsnapWorkspace(**broken.model_dump(exclude={"image", "kind"}), image="no-such-image")
 
 

@@ -65,7 +65,7 @@ def test_an_image_is_built_of_a_folder_of_this_machine(salt: str, tmp_path: Path
 def test_what_only_the_server_decides_is_refused() -> None:
     with pytest.raises(tvsnap.UsageError, match=r"policy='eager': with url=http.* leave it out"):
         environment(policy="eager")
-    with pytest.raises(tvsnap.NotFound, match="no-such-image"):
+    with pytest.raises(tvsnap.errors.NotFound, match="no-such-image"):
         environment(image="no-such-image")
 
 

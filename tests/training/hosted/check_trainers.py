@@ -323,7 +323,7 @@ class TestVerl:
 
     def test_an_error_of_tvsnap_is_none_of_the_models(self, row: dict[str, Any], tokenizer: Any) -> None:
         call = '<tool_call>{"name": "bash", "arguments": {"command": "true"}}</tool_call>'
-        with pytest.raises(tvsnap.NotFound, match="no-such-image"):
+        with pytest.raises(tvsnap.errors.NotFound, match="no-such-image"):
             self.attempt(
                 told(row, image="no-such-image"), {"home": os.environ["TVSNAP_HOME"]}, [call, "Done."], tokenizer
             )
@@ -407,5 +407,5 @@ class TestTRL:
 
     def test_an_error_of_tvsnap_is_no_reward(self, row: dict[str, Any], tmp_path: Path) -> None:
         place = {"home": os.environ["TVSNAP_HOME"]}
-        with pytest.raises(tvsnap.NotFound, match="no-such-image"):
+        with pytest.raises(tvsnap.errors.NotFound, match="no-such-image"):
             self.train(told(row, image="no-such-image"), place, [["Done."], ["Done."]], tmp_path)

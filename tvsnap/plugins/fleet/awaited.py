@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
-from tvsnap import Sandbox, Stats
+from tvsnap import Sandbox
 from tvsnap.aio.rollout_twin import RolloutTwin
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, forked, in_thread, in_thread_at_last
@@ -21,6 +21,7 @@ from tvsnap.model.operations.operation import Operation
 from tvsnap.plugins.fleet.fleet import SPREAD, Fleet
 from tvsnap.plugins.fleet.graph import FleetImages
 from tvsnap.plugins.fleet.rollout import FleetRollout
+from tvsnap.types import Stats
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -8,9 +8,10 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, TypeVar
 
-from tvsnap import Client, Image, NotFound, Stats, UsageError
+from tvsnap import Client, Image, UsageError
 from tvsnap.client.client import RemoteRollout, RemoteSandbox
 from tvsnap.client.terminals import Terminal
+from tvsnap.errors import NotFound
 from tvsnap.graph.model import Edge, Forgotten
 from tvsnap.graph.reexecution import Remade
 from tvsnap.model.arguments import check_seconds, check_whole
@@ -21,6 +22,7 @@ from tvsnap.model.operations.operation import Operation
 from tvsnap.plugins.fleet.graph import FleetGraph, FleetImages
 from tvsnap.plugins.fleet.nodes import Node, NodeInfo, Nodes
 from tvsnap.plugins.fleet.rollout import FleetRollout, Opening, together
+from tvsnap.types import Stats
 
 SPREAD = 64
 """Open rollouts of a task that one node has, before the task spreads to another."""

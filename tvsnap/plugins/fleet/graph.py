@@ -7,7 +7,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from tvsnap import Client, Image, NotFound
+from tvsnap import Client, Image
+from tvsnap.errors import NotFound
 from tvsnap.graph.model import (
     Edge,
     Listing,

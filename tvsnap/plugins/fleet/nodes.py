@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tvsnap import Client, NotFound, UsageError
+from tvsnap import Client, UsageError
 from tvsnap.client.liveness import LOST_S
 from tvsnap.client.transport import HEALTH, Transport
 from tvsnap.client.wire import Address, target
+from tvsnap.errors import NotFound
 from tvsnap.graph.model import State
 from tvsnap.plugins.fleet.routing import choose, ranking
 from tvsnap.wire.errors import Unreachable, WorkerDied

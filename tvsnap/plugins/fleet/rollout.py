@@ -8,8 +8,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from tvsnap import Client, Grade, InfrastructureError, NotFound, StateLost, ToolResult
+from tvsnap import Client, Grade, InfrastructureError, ToolResult
 from tvsnap.client.client import RemoteRollout, RemoteSandbox, is_open, known_state
+from tvsnap.errors import NotFound, StateLost
 from tvsnap.model.arguments import outcome_of
 from tvsnap.model.fetched import Fetched
 from tvsnap.model.forks import Forks, reseeded

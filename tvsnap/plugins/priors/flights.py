@@ -10,7 +10,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from tvsnap import MachineLacks, UsageError
+from tvsnap import UsageError
+from tvsnap.errors import MachineLacks
 
 _holders: dict[tuple[str, int], int] = {}
 """Which thread of this process has a lock."""

@@ -18,10 +18,12 @@ from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tvsnap import Grade, GradingFailed, InfrastructureError, StateLost, TaskValues, ToolResult, UsageError
+from tvsnap import Grade, InfrastructureError, ToolResult, UsageError
+from tvsnap.errors import GradingFailed, StateLost
 from tvsnap.plugins.training.generation import Generator, check_least
 from tvsnap.plugins.training.loop import Credit, Trajectory, tree_advantages
 from tvsnap.plugins.training.tasks import Task
+from tvsnap.types import TaskValues
 
 DONE = "DONE"
 _SYSTEMS = {

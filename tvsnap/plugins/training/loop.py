@@ -112,7 +112,7 @@ class Trajectory:
         tokens: all of them: the task, what the model wrote, and what tools returned.
         turns: where the model wrote, first token and the one after the last, turn by turn.
         reward: what the verifier gave it.
-        advantages: of its turns, in order (`tvsnap.Credit.by_turn`); None where credit is not by state.
+        advantages: of its turns, in order (`tvsnap.types.Credit.by_turn`); None where credit is not by state.
     """
 
     tokens: Sequence[int]

@@ -19,19 +19,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from tvsnap import (
-    CallContext,
-    InfrastructureError,
-    Sandbox,
-    TerminalEnvironment,
-    Tool,
-    ToolFailed,
-    ToolResult,
-    tool,
-)
+from tvsnap import InfrastructureError, Sandbox, TerminalEnvironment, Tool, ToolResult, tool
+from tvsnap.errors import ToolFailed
 from tvsnap.guest.packing import packed
 from tvsnap.plugins.video import prompts
 from tvsnap.plugins.video.models import Asked, Model, Models, failure, runs_in_sandbox
+from tvsnap.types import CallContext
 
 FOLDER = "/var/lib/tvsnap-video"
 """The directory of a video's memory, inside."""

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tvsnap import DependencyFailed, InfrastructureError, Sandbox, UsageError
+from tvsnap import InfrastructureError, Sandbox, UsageError
+from tvsnap.errors import DependencyFailed
 from tvsnap.plugins.priors import WordLlamaEmbedder
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
