@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up what tvsnap needs on Debian 12 or newer or Ubuntu, and only what is missing:
 #
-#   1. what compiles: the C library's headers, and musl, a smaller one
+#   1. what compiles: the C library's headers, and musl, a smaller one; iptables, for tests, which `plain` leaves out
 #   2. .venv: tvsnap in editable mode, and its development tools, which `scripts/setup.sh plain` leaves out
 #   3. what `tvsnap setup` installs or builds for those who use tvsnap: btrfs tools, mmdebstrap, CRIU
 #
@@ -41,6 +41,7 @@ install_system_packages() {
     # Debian packs what `python3 -m venv` needs apart; a Python that came another way has it.
     "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null ||
         wanted+=("$("$PYTHON" -c 'import sys; print(f"python3.{sys.version_info.minor}-venv")')")
+    [ -z "$EXTRA" ] || wanted+=(iptables) # tests of broken connections
     install_packages "${wanted[@]}"
 }
 

@@ -125,7 +125,7 @@ def test_what_is_there_is_replaced_and_folders_are_merged(sandbox: Sandbox, fold
     assert sh(sandbox, "stat -c %a /tmp/a; cat /tmp/a/kept /tmp/target; test -L /tmp/a/program || echo no link") == (
         "711\nkept\n\nno link\n"
     )
-    sh(sandbox, "cp /bin/sleep /tmp/busy; /tmp/busy 60 & disown")
+    sh(sandbox, "cp /bin/sleep /tmp/busy; /tmp/busy 60 & until grep -q busy /proc/$!/comm; do :; done; disown")
     sandbox.put(b"other", "/tmp/busy")  # a program that runs can be replaced
     assert sh(sandbox, "cat /tmp/busy; kill %% 2>/dev/null; pkill busy || kill $!") == "other"
 

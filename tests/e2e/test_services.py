@@ -122,7 +122,8 @@ def shop(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Image:
 
 @pytest.fixture
 def cache(home: Path) -> Iterator[Cache]:
-    with Cache(home=home) as cache:
+    # By default a busy machine may leave out states with live processes, which all are here.
+    with Cache(home=home, policy="eager") as cache:
         yield cache
 
 
