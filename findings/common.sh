@@ -32,6 +32,12 @@ needs() {
     done
 }
 
+# debian NAME: unpacks the distribution's package of this name into $work/debian, and installs nothing.
+debian() {
+    apt-get download --quiet "$1" >/dev/null 2>apt.log && dpkg -x "$1"_*.deb debian || { cat apt.log >&2; exit 2; }
+    PATH=$work/debian/usr/bin:$work/debian/bin:$PATH
+}
+
 # seen WHAT SEEN EXPECTED: prints what was seen; ends the script with an error if it is something else.
 seen() {
     printf '%s -> %s\n' "$1" "$2"
