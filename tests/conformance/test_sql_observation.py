@@ -183,7 +183,7 @@ def test_what_chance_wrote_is_kept(
     sql_cache: Cache, sql_image: Image, sql_system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replay would write something else, so the state is snapshotted at once, and all rollouts see the same."""
-    monkeypatch.setattr(Costs, "allowance_s", 1e6)  # however long a checkpoint takes just now
+    monkeypatch.setattr(Costs, "pause_s", 1e6)  # agents think for longer than any checkpoint takes
     unique = f"CREATE TABLE stamps (at VARCHAR(60) DEFAULT '{secrets.token_hex(4)}')"
     found: list[Any] = []
     with sql_cache.rollout(sql_image) as first:
