@@ -83,7 +83,11 @@ DEVELOPING = {
         "waits at most",
         90,
     ),
-    "stopped before its end": ("sleep 500 & sleep 0.3; kill -STOP $!", "(sleep 500)", 500),
+    "stopped before its end": (
+        "sleep 500 & until grep -q sleep /proc/$!/comm; do :; done; kill -STOP $!",
+        "(sleep 500)",
+        500,
+    ),
     "timer of a process whose first thread has ended": (
         "python3 -c 'import ctypes, os, signal, struct, threading; c = ctypes.CDLL(None); f = c.timerfd_create(1, 0); "
         'c.timerfd_settime(f, 0, struct.pack("4q", 0, 0, 40, 0), None); '

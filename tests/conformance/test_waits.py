@@ -83,7 +83,8 @@ def test_a_snapshot_is_none_of_the_next_call_s_doing(
     cache: Cache, tvsnap_home: Path, request: pytest.FixtureRequest
 ) -> None:
     """Processes that sleep run a little for it; a look at a file leaves the state as it was all the same."""
-    commands = ("sleep 1000 & sleep 0.3", "echo a > /tmp/f", "cat /tmp/f", "cat /tmp/f; true", "(sleep 9 & echo $!)")
+    begun = "sleep 1000 & until read -r name < /proc/$!/comm && [ $name = sleep ]; do :; done"  # takes no process ids
+    commands = (begun, "echo a > /tmp/f", "cat /tmp/f", "cat /tmp/f; true", "(sleep 9 & echo $!)")
     backend = cache.backend.name
     with (
         Cache(tvsnap_home, use_cache=False, same_ids=True, backend=backend) as fresh,
