@@ -103,7 +103,7 @@ demo: ## run a few rollouts without and with the cache, and show what that saved
 	@.venv/bin/tvsnap demo
 
 train-demo: training ## train a small policy from three seeds; tables and a plot of how it learns (build/training)
-	@.venv/bin/tvsnap image build terminal && .venv-train/bin/python -m tvsnap.training.experiment --seeds 0 1 2
+	@.venv/bin/tvsnap image build terminal && .venv-train/bin/python -m tvsnap.training.experiment --seeds 0 1 2 --processes 3
 
 lint: setup ## ruff, mypy, and the floors that imports keep to
 	$(PY) -m ruff check .

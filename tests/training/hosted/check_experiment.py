@@ -83,7 +83,8 @@ def nothing_differs(run: dict[str, Any], base: dict[str, Any], rollouts: int) ->
 
 def test_the_experiment(tmp_path: Path, tiny: list[str]) -> None:
     out, modes = tmp_path / "out", ["tvsnap", "eager", "stateless"]
-    main([*tiny, "--k", "2", "--seeds", "1", "2", "--stragglers", "1", "60", "--out", str(out), "--modes", *modes])
+    seeds = ["--seeds", "1", "2", "--processes", "2"]
+    main([*tiny, "--k", "2", *seeds, "--stragglers", "1", "60", "--out", str(out), "--modes", *modes])
     # A later command adds a mode; it begins with the same weights.
     main([*tiny, "--k", "2", "--seeds", "1", "--stragglers", "1", "60", "--out", str(out), "--modes", "no cache"])
     runs = runs_in(out)

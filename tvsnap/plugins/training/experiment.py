@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import importlib.util
 import json
+import multiprocessing
 import random
 import secrets
 import signal
@@ -21,6 +22,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -337,6 +339,7 @@ def options_of(arguments: Sequence[str] | None) -> Any:
     budget = "what each may use for rollouts and learning"
     parser.add_argument("--budget", type=float, nargs=2, metavar=("TOKENS", "SECONDS"), help=budget)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--processes", type=int, default=1, help="seeds that are trained at a time")
     parser.add_argument("--k", type=int, help="rollouts of a task")
     for name in ("epochs", "tasks", "tests", "turns", "tokens", "rows", "at-once"):
         parser.add_argument(f"--{name}", type=int)
@@ -364,8 +367,37 @@ def options_of(arguments: Sequence[str] | None) -> Any:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the experiment."""
     options = options_of(arguments)
-    # As Ctrl-C does, it cancels what runs in the event loop, so that nothing is left behind.
+    interruptible()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.processes > 1:
+        prepared(options)  # the warm start is made once
+        side_by_side(options)
+    else:
+        train(options, options.seeds)
+    print(comparison.write(options.out, reports.command()) if options.methods else reports.write(options.out))
+
+
+def interruptible() -> None:
+    """Lets SIGTERM do as Ctrl-C does: it cancels what runs in the event loop, so that nothing is left behind."""
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
+def side_by_side(options: Any) -> None:
+    """Trains from each seed in a process of its own, `options.processes` of them at a time."""
+    context = multiprocessing.get_context("spawn")  # threads of PyTorch do not live on in a forked process
+    with ProcessPoolExecutor(options.processes, context, interruptible) as pool:
+        try:
+            for done in [pool.submit(train, options, [seed]) for seed in options.seeds]:
+                done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+
+
+def prepared(options: Any) -> tuple[Any, Agents, dict[str, torch.Tensor]]:
+    """Returns the model that learns, its agents, and the weights with which all runs begin."""
     torch.manual_seed(0)
     if options.model == "own":
         torch.set_num_threads(1)  # so small a model is no quicker on several, which tools need
@@ -376,17 +408,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         generator = ModelGenerator(model, tokenizer, tokens=options.tokens, rows=options.rows)
     agents = Agents(generator, tokenizer, turns=options.turns, timeout=TIMEOUT, at_once=options.at_once)
-    options.out.mkdir(parents=True, exist_ok=True)
-    begin = begun(model, agents, options)
-    for seed in options.seeds:
+    return model, agents, begun(model, agents, options)
+
+
+def train(options: Any, seeds: Sequence[int]) -> None:
+    """Makes the runs of some seeds, one after the other."""
+    model, agents, begin = prepared(options)
+    for seed in seeds:
         for name in options.methods or options.modes:
             model.load_state_dict(begin, strict=False)
             settings = variant(name if options.methods else options.variant, learning_rate=options.rate)
             learner = Learner(model, settings, seed=seed, rows=ROWS.get(options.model, 4))
-            mode, train = ("tvsnap", compared) if options.methods else (name, run)
+            mode, play = ("tvsnap", compared) if options.methods else (name, run)
             with tempfile.TemporaryDirectory(prefix="tvsnap-training-") as home, images_of(mode, options) as images:
-                asyncio.run(train(name, seed, agents, learner, Path(home), images, options))
-    print(comparison.write(options.out, reports.command()) if options.methods else reports.write(options.out))
+                asyncio.run(play(name, seed, agents, learner, Path(home), images, options))
 
 
 if __name__ == "__main__":
