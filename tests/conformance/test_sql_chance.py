@@ -34,7 +34,7 @@ def test_what_chance_wrote_unsaid_is_kept(
     sql_cache: Cache, sql_image: Image, sql_system: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rollout that was shown what was written goes on from where that was written."""
-    monkeypatch.setattr(Costs, "allowance_s", 1e6)  # however long a checkpoint takes just now
+    monkeypatch.setattr(Costs, "pause_s", 1e6)  # however long a checkpoint takes just now
     written = WRITTEN[sql_system][case]
     marked = {"command": f"mark={secrets.token_hex()}"}
     shown = set()
