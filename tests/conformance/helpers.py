@@ -156,20 +156,49 @@ def eventually(probe: Callable[[], T], *, timeout: float = 60.0, every: float = 
         time.sleep(every)
 
 
-def is_running(command: str) -> bool:
-    """Whether a process of this machine, sandboxes included, has this command line."""
+def pid_of(command: str) -> int | None:
+    """Returns a process of this machine, sandboxes included, with this command line."""
     wanted = command.replace(" ", "\0").encode() + b"\0"
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if file.read_bytes() == wanted:
-                return True
-    return False
+                return int(file.parent.name)
+    return None
+
+
+def is_running(command: str) -> bool:
+    """Whether a process of this machine, sandboxes included, has this command line."""
+    return pid_of(command) is not None
+
+
+def make_beside(command: str, path: str) -> None:
+    """Makes an empty file in the sandbox in which a process with this command line runs, once there is one."""
+
+    def made() -> bool:
+        pid = pid_of(command)
+        with contextlib.suppress(OSError):  # it has just ended
+            Path(f"/proc/{pid}/root{path}").touch()
+            return True
+        return False
+
+    eventually(made)
+
+
+def asleep(program: str = "", pid: str = "$!") -> str:
+    """Returns a command that waits until a process sleeps, and executes a program; the shell stays as it is."""
+    shown = f"({program}) S " if program else ") S "
+    return f"(until read -r s < /proc/{pid}/stat && [[ $s == *'{shown}'* ]]; do :; done)"
 
 
 def job(sandbox: Sandbox, command: str) -> None:
     """Starts a background job and waits until it sleeps: at first it is a copy of the shell."""
     sh(sandbox, f"{command} &")
     settled(sandbox, command)
+
+
+def still(sandbox: Sandbox, command: str = "true") -> bool:
+    """Whether a command changes nothing, and nothing runs: what waits for a processor looks the same twice, too."""
+    return changed(sandbox, command) == set() and all(each.state != "R" for each in sandbox.processes())
 
 
 def settled(sandbox: Sandbox, command: str) -> None:
@@ -205,7 +234,7 @@ def screen(sandbox: Sandbox) -> str:
     return sandbox.terminal().data.decode("utf-8", "replace")
 
 
-def keys(sandbox: Sandbox, data: str, *, shows: str, timeout: float = 30.0) -> None:
+def keys(sandbox: Sandbox, data: str, *, shows: str, timeout: float = TIMEOUT) -> None:
     """Types, then waits until the terminal was sent `shows` after that."""
     before = screen(sandbox).count(shows)
     sandbox.send_keys(data.encode(), wait=0.3)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.conformance.helpers import asleep
 from tvsnap.environments.terminal import LOST
 
-SHORT = 1.0
+SHORT = 3.0
 """Seconds for a call that is to time out."""
 LONG = 60.0
 
@@ -252,7 +253,10 @@ TAMPERING: dict[str, tuple[Step, ...]] = {
         FRESH,
     ),
     "output that is no FIFO": (bash(MINE + "rm -f /run/tvsnap/out; mkdir -p /run/tvsnap/out/x"), KEPT),
-    "output read by another": (bash(MINE + "cat /run/tvsnap/out > /dev/null & sleep 0.1", ".*"), bash(":", ".*")),
+    "output read by another": (
+        bash(MINE + f"cat /run/tvsnap/out > /dev/null & {asleep('cat')}", ".*"),
+        bash(":", ".*"),
+    ),
     "startup file": (bash("echo 'exit 9' > /run/tvsnap/rc; exit 4", ENDED, 4), FRESH),
     "program": (
         bash("rm /run/tvsnap/init; printf '#!/bin/sh\\necho no' > /run/tvsnap/init; chmod +x /run/tvsnap/init"),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.helpers import eventually, on_host, unique_sleep
+from tests.conformance.helpers import eventually, is_running, make_beside, unique_sleep
 from tests.conformance.targets import TARGETS
 from tests.fakes.caches import settle
 from tvsnap import AsyncCache, Budget, Cache
@@ -60,11 +60,11 @@ def cache(request: pytest.FixtureRequest, tvsnap_home: Path) -> Iterator[Cache]:
 
 
 def cancel_amid(rollout: Rollout, tool: str, command: str) -> Any:
-    """Returns what a call came to that was cancelled once its command had begun."""
+    """Returns what a call came to that was cancelled once its command had come to its `{marker}`."""
     with ThreadPoolExecutor(1) as threads:
         marker = unique_sleep()
-        call = threads.submit(rollout.call, tool, {"command": f"{marker} & {command}"}, LONG)
-        eventually(lambda: on_host(marker))
+        call = threads.submit(rollout.call, tool, {"command": command.format(marker=f"{marker} &")}, LONG)
+        eventually(lambda: is_running(marker))
         began = time.monotonic()
         assert rollout.cancel()
         assert time.monotonic() - began < SOON
@@ -78,7 +78,7 @@ def test_a_command_ends_as_by_its_timeout(cache: Cache, terminal_image: Image, t
     salt = f"cancel-{time.time_ns()}"
     with cache.rollout(terminal_image, salt=salt) as rollout:
         rollout.call("bash", {"command": "cd /tmp; x=kept; echo 1 > f"})
-        result = cancel_amid(rollout, tool, f"echo said; echo 2 >> /tmp/f; {command}")
+        result = cancel_amid(rollout, tool, f"echo said; echo 2 >> /tmp/f; {{marker}} {command}")
         assert (result.timed_out, result.exit_code, result.output) == (True, None, "said\n")
         assert result.duration < SOON
         assert rollout.private is not None
@@ -132,25 +132,28 @@ def begun(rollout: Rollout) -> bool:
 def test_who_waits_for_the_same_call_goes_on(cache: Cache, terminal_image: Image) -> None:
     salt = f"cancel-{time.time_ns()}"
     marker = unique_sleep()
-    call = {"command": f"{marker} & sleep 2; echo done"}
+    call = {"command": f"{marker} & until [ -e /tmp/go ]; do sleep 0.05; done; echo done"}
     with (
         cache.rollout(terminal_image, salt=salt) as one,
         cache.rollout(terminal_image, salt=salt) as two,
         ThreadPoolExecutor(2) as threads,
     ):
         first = threads.submit(one.call, "bash", call, LONG)
-        eventually(lambda: on_host(marker))
+        eventually(lambda: is_running(marker))
         second = threads.submit(two.call, "bash", call, LONG)
         time.sleep(0.3)
         assert one.cancel()
         assert first.result(SOON).timed_out
+        make_beside(marker, "/tmp/go")  # the other one's: of the first, nothing runs any more
         result = second.result(SOON)
         assert (result.source, result.output) == ("executed", "done\n")
 
 
-def test_a_wait_for_another_s_call_ends(cache: Cache, terminal_image: Image) -> None:
+def test_a_wait_for_another_s_call_ends(cache: Cache, terminal_image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "FREE", LONG)  # until then, it waits; later it may execute the call itself
     salt = f"cancel-{time.time_ns()}"
-    call = {"command": "sleep 3; echo done"}
+    marker = unique_sleep()
+    call = {"command": f"{marker} & until [ -e /tmp/go ]; do sleep 0.05; done; echo done"}
     with (
         cache.rollout(terminal_image, salt=salt) as one,
         cache.rollout(terminal_image, salt=salt) as two,
@@ -159,10 +162,10 @@ def test_a_wait_for_another_s_call_ends(cache: Cache, terminal_image: Image) -> 
         first = threads.submit(one.call, "bash", call, LONG)
         eventually(lambda: cache.graph.leases())
         second = threads.submit(two.call, "bash", call, LONG)
-        time.sleep(patience.FREE / 3)  # until then, it waits; later it may execute the call itself
-        assert two.cancel()
+        eventually(two.cancel)  # once the call is being made
         with pytest.raises(CallCancelled):
             second.result(SOON)
+        make_beside(marker, "/tmp/go")
         assert first.result(SOON).output == "done\n"
         assert two.call("bash", {"command": "echo on"}).output == "on\n"
     assert not two.cancel()
@@ -170,7 +173,7 @@ def test_a_wait_for_another_s_call_ends(cache: Cache, terminal_image: Image) -> 
 
 def test_a_call_that_waits_for_its_time_keeps_its_sandbox(terminal_image: Image, tvsnap_home: Path) -> None:
     """It is cancelled while its sandbox is let run for as long as the rollout is to have waited."""
-    with Cache(tvsnap_home, budget=Budget(parked=0)) as cache:
+    with Cache(tvsnap_home, policy="eager", budget=Budget(parked=0)) as cache:
         with cache.rollout(terminal_image, salt=f"cancel-{time.time_ns()}") as first:
             first.call("bash", {"command": "while sleep 0.2; do :; done &"})
             settle(first)

@@ -99,7 +99,7 @@ def test_fillers(lab: Lab) -> None:
     bystander = lab.start()
     sh(sandbox, "x=kept")
     for name, command in FILLERS.items():
-        outcome = run(sandbox, command, timeout=60)
+        outcome = run(sandbox, command, timeout=200)
         assert outcome.exit_code not in (0, None), name
         assert outcome.exit_code == 135 or EXCEEDED in outcome.output, (
             name,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.helpers import LIMITS, Lab, changed, commands, job, run, sh, usable
+from tests.conformance.helpers import LIMITS, TIMEOUT, Lab, changed, commands, job, run, settled, sh, usable
 from tests.conformance.shell_cases import FILES, REAL_FILES, REAL_SHELL, SHELL
 from tvsnap.images import Image
 from tvsnap.model.errors import NotCheckpointable, SnapshotUnusable
@@ -222,7 +222,7 @@ def test_fork_after_a_lost_shell(lab: Lab, sandbox: Sandbox) -> None:
 def test_timeout_in_a_fork(lab: Lab, sandbox: Sandbox) -> None:
     sh(sandbox, "x=1")
     fork = lab.fork_of(sandbox)
-    outcome = run(fork, "echo first; cat", timeout=2)
+    outcome = run(fork, "echo first; cat", timeout=5)
     assert (outcome.timed_out, outcome.blocked, outcome.output) == (True, True, b"first\n")
     assert sh(fork, "echo $x") == "1\n"
     usable(fork)
@@ -239,7 +239,7 @@ def test_fork_after_a_timeout(lab: Lab, sandbox: Sandbox) -> None:
 def test_exec_and_files_in_a_fork(lab: Lab, sandbox: Sandbox) -> None:
     sh(sandbox, "cd /tmp; echo 1 > f")
     fork = lab.fork_of(sandbox)
-    assert fork.exec("cat /tmp/f; exit 2", timeout=5).exit_code == 2
+    assert fork.exec("cat /tmp/f; exit 2", timeout=TIMEOUT).exit_code == 2
     assert fork.read_file("f") == b"1\n"
     fork.write_file("g", b"2")
     assert sh(fork, "cat /tmp/g") == "2"
@@ -341,6 +341,7 @@ def test_jobs_of_forks_are_told_apart(lab: Lab, sandbox: Sandbox) -> None:
 def test_observation_with_a_job_in_a_fork(lab: Lab, sandbox: Sandbox) -> None:
     job(sandbox, "sleep 1000")
     fork = lab.fork_of(sandbox)
+    settled(fork, "sleep 1000")
     sh(fork, "true")
     assert changed(fork, "ls; true") == set()
     assert "processes" in changed(fork, "kill $!; wait $! 2> /dev/null; true")

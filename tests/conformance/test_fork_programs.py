@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.helpers import Lab, commands, eventually, job, keys, screen, settled, sh, usable
+from tests.conformance.helpers import TIMEOUT, Lab, commands, eventually, job, keys, screen, settled, sh, usable
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -308,7 +308,7 @@ def may_read_limits() -> bool:
 
 
 def test_processes_of_other_users(lab: Lab, sandbox: Sandbox) -> None:
-    sandbox.exec("sleep 1111 > /dev/null 2>&1 &", timeout=5, user="nobody")
+    sandbox.exec("sleep 1111 > /dev/null 2>&1 &", timeout=TIMEOUT, user="nobody")
     eventually(lambda: "sleep 1111" in commands(sandbox))
     if lab.backend.name == "docker" and not may_read_limits():
         with pytest.raises(NotCheckpointable, match="rlimit"):
@@ -341,7 +341,7 @@ def counted(sandbox: Sandbox) -> int:
     return int(sandbox.read_file("n").split()[-1])
 
 
-def shown(lab: Lab, sandbox: Sandbox, command: str, timeout: float = 30.0) -> tuple[str, str]:
+def shown(lab: Lab, sandbox: Sandbox, command: str, timeout: float = TIMEOUT) -> tuple[str, str]:
     """Returns what a command shows in a fork, and in the original."""
     fork = lab.fork_of(sandbox)
     return sh(fork, command, timeout), sh(sandbox, command, timeout)
@@ -366,7 +366,7 @@ def test_a_job_that_reads_the_terminal_is_stopped(lab: Lab) -> None:
     sandbox = lab.start()
     sandbox.write_file("/tmp/reader", b"until [ -e go ]; do sleep 0.1; done; read -r x")
     job(sandbox, "bash /tmp/reader")
-    there, here = shown(lab, sandbox, "touch go; until ps -o stat= -p $! | grep T; do sleep 0.1; done", 60)
+    there, here = shown(lab, sandbox, "touch go; until ps -o stat= -p $! | grep T; do sleep 0.1; done")
     assert there == here == "T\n"
 
 
@@ -377,7 +377,7 @@ def test_a_shell_in_a_shell_of_tmux_controls_its_jobs(lab: Lab) -> None:
     look = "sleep 1; tmux send-keys -t m 'clear; sleep 500' Enter; until pgrep -x -f 'sleep 500' > /dev/null; do "
     look += "sleep 0.1; done; tmux send-keys -t m C-c; tmux send-keys -t m 'echo $((40 + 2))' Enter; "
     look += "until tmux capture-pane -p -t m | grep -qx 42; do sleep 0.1; done; pgrep -c -x -f 'sleep 500'"
-    there, here = shown(lab, sandbox, look, 60)
+    there, here = shown(lab, sandbox, look)
     assert there == here == "0\n"
 
 

@@ -164,7 +164,7 @@ def test_deleted_directory_in_changes(sandbox: Sandbox) -> None:
 
 def receive(stream: socket.socket, wanted: bytes) -> bytes:
     data = b""
-    stream.settimeout(30)
+    stream.settimeout(TIMEOUT)
     while wanted not in data:
         piece = stream.recv(4096)
         assert piece, data
@@ -225,7 +225,7 @@ from tvsnap.sandboxes.protocol import Limits
 home, image = pickle.loads(bytes.fromhex(sys.argv[1]))
 backend = {construction}
 sandbox = backend.start(image, Limits())
-sandbox.run(os.environ["COMMAND"], timeout=20)
+sandbox.run(os.environ["COMMAND"], timeout=60)
 print("ready", flush=True)
 time.sleep(600)
 """

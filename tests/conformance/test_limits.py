@@ -9,6 +9,7 @@ import pytest
 
 from tests.conformance.helpers import Lab, commands, eventually, job, on_host, run, sh, unique_sleep, usable
 from tvsnap import Cache
+from tvsnap.engine.execution import strain
 from tvsnap.images import Image
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.sandboxes.protocol import Backend
@@ -83,13 +84,13 @@ def test_a_call_that_was_throttled_says_so(backend: Backend, terminal_image: Ima
         calm = rollout.call("bash", {"command": "sleep 0.1"})
     # Where others want the processors, too, its own limit may never hold it up.
     assert "was throttled for" in str(strained.strain) or "the processors were taken" in str(strained.strain)
-    assert calm.strain is None
+    assert calm.strain is None or calm.duration >= strain.LONG
 
 
 def test_processor_time_of_forks(backend: Backend, terminal_image: Image, tvsnap_home: Path) -> None:
     """With less of it, more times out: it is part of the root's name, and forks have what their rollout had."""
     salt, limits = f"processor-{time.time_ns()}", Limits(cpus=0.2)
-    with Cache(tvsnap_home, backend=backend.name) as cache:
+    with Cache(tvsnap_home, backend=backend.name, policy="eager") as cache:
         roots = {cache.rollout(terminal_image, salt=salt, limits=its).root for its in (None, limits)}
         assert len(roots) == 2
         with cache.rollout(terminal_image, salt=salt, limits=limits) as rollout:

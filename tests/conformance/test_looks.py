@@ -91,7 +91,7 @@ def test_a_rollout_with_endless_memory_goes_on(tvsnap_home: Path, terminal_image
             return rollout.call("bash", {"command": command}, timeout=TIMEOUT).output
 
         call(f"cat >/tmp/p <<'END'{WITHOUT_RESERVE}END")
-        call("x=kept; python3 /tmp/p & until [ $(ls /tmp | grep -c ready) = 20 ]; do sleep 0.01; done")
+        call("x=kept; python3 /tmp/p & until [ $(ls /tmp | grep -c ready) = 20 ]; do sleep 0.01; done; wait $!")
         state = rollout.state
         eventually(lambda: "TiB of shared memory" in str(cache.refusal(state)))
         assert call("echo $x; pgrep -fc /tmp/p") == "kept\n20\n"

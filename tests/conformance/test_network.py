@@ -88,7 +88,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 def open_cache(home: Path, backend: str, site: Site, answers: float | None = None) -> Cache:
     settings = NetworkSettings(hosts={SERVER: site.address, "other.test": site.address})
     try:
-        return Cache(home, backend=backend, network_settings=settings, network_answers=answers)
+        return Cache(home, backend=backend, network_settings=settings, network_answers=answers, policy="eager")
     except MachineLacks as lack:
         pytest.skip(str(lack))
 
@@ -295,7 +295,7 @@ def test_packets_of_udp(
     """To names that are allowed, and from them; what a call asked for is recorded, in forks as well."""
     settings = NetworkSettings(hosts={"echo.test": echo.address, "2001:db8::7": site.address})
     try:
-        cache = Cache(tvsnap_home, backend=backend, network_settings=settings)
+        cache = Cache(tvsnap_home, backend=backend, network_settings=settings, policy="eager")
     except MachineLacks as lack:
         pytest.skip(str(lack))
     with cache:
@@ -558,7 +558,7 @@ def test_certificates_are_handed_in(
         (tmp_path / "ours.pem").write_text(text)
         settings = NetworkSettings(certificates=tmp_path / "ours.pem")
         try:
-            cache = Cache(tvsnap_home, backend=backend, network_settings=settings)
+            cache = Cache(tvsnap_home, backend=backend, network_settings=settings, policy="eager")
         except MachineLacks as lack:
             pytest.skip(str(lack))
         with cache, cache.rollout(terminal_image, salt=salt, network="public") as rollout:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from tests.conformance.helpers import eventually, is_running, pid_of, unique_sleep
 from tests.conformance.injection import program
 from tests.conformance.targets import TARGETS
 from tvsnap import Cache
@@ -118,10 +122,13 @@ def test_a_lying_pid_1_is_believed_by_nobody(cache: Cache, terminal_image: Image
     with cache.rollout(terminal_image, salt=salt) as liar:
         assert bash(liar, "echo first") == "first\n"
         init = pid_1_of(liar)
-        patch = threading.Timer(1.0, silence, [init])
-        patch.start()
-        liar.call("exec", {"command": "sleep 3"}, 60)
-        patch.join()
+        marker = unique_sleep()
+        with ThreadPoolExecutor(1) as threads:
+            call = threads.submit(liar.call, "exec", {"command": marker}, 600)
+            eventually(lambda: is_running(marker))
+            silence(init)
+            os.kill(cast("int", pid_of(marker)), signal.SIGKILL)
+            call.result()
         assert bash(liar, "echo second") == ""
         assert bash(liar, "echo third") == ""
     for command in ("second", "third", "fourth"):

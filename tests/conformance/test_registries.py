@@ -131,7 +131,7 @@ def cache(request: pytest.FixtureRequest, tvsnap_home: Path, registry: str) -> I
         request.getfixturevalue("docker_engine")
     settings = NetworkSettings(hosts={SERVER: registry})
     try:
-        cache = Cache(tvsnap_home, backend=request.param, network_settings=settings)
+        cache = Cache(tvsnap_home, backend=request.param, network_settings=settings, policy="eager")
     except MachineLacks as lack:
         pytest.skip(str(lack))
     with cache:

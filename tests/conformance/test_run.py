@@ -14,7 +14,7 @@ from tvsnap.model.limits import Limits
 from tvsnap.sandboxes.protocol import Sandbox
 
 SHORT = 1.0
-LONGER = 2.0
+LONGER = 5.0
 """For a call that must be seen to wait: it must do so for the second half of its time."""
 
 
@@ -271,7 +271,7 @@ def test_output_limit_is_the_sandboxes_own(lab: Lab) -> None:
 
 
 def test_endless_output(sandbox: Sandbox) -> None:
-    outcome = run(sandbox, "yes", timeout=SHORT)
+    outcome = run(sandbox, "yes", timeout=LONGER)
     assert outcome.timed_out
     assert outcome.truncated
     assert not outcome.blocked
@@ -367,7 +367,7 @@ def test_timeout_spares_what_earlier_jobs_start(sandbox: Sandbox) -> None:
 
 
 def test_timeout_in_a_terminal_program(sandbox: Sandbox) -> None:
-    outcome = run(sandbox, "vim --not-a-term --cmd 'set updatetime=1000000' file", timeout=5)  # else it looks about
+    outcome = run(sandbox, "vim --not-a-term --cmd 'set updatetime=1000000' file", timeout=10)  # else it looks about
     assert outcome.timed_out
     assert outcome.blocked
     usable(sandbox)

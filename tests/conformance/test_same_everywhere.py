@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.helpers import LIMITS, sh
+from tests.conformance.helpers import LIMITS, asleep, sh
 from tests.conformance.targets import TARGETS
 from tvsnap.images import Image
 from tvsnap.sandboxes.protocol import Backend, Sandbox
@@ -15,7 +15,7 @@ COMMANDS = (
     "env | sort",
     "echo $$ $PPID $SHLVL $- $BASH_VERSION",
     # No pipe, whose other end would be seen while it is about to become grep.
-    "ps ax -o pid,ppid,tty,stat,command > /dev/shm/ps; grep -v ps /dev/shm/ps; rm /dev/shm/ps",
+    f"{asleep(pid='1')}; ps ax -o pid,ppid,tty,stat,command > /dev/shm/ps; grep -v ps /dev/shm/ps; rm /dev/shm/ps",
     "id; umask; pwd; hostname; tty",
     "ulimit -a; ulimit -Ha",
     # /etc/hostname, which an engine lends, is as old as the sandbox; the sizes of directories are the file system's.

@@ -117,7 +117,7 @@ REFUSED = [
     ("sleep 1000 & until pgrep -x sleep > /dev/null; do :; done", "sleep 1000"),
     ("(sleep 1000 &); until pgrep -x sleep > /dev/null; do :; done", "sleep 1000"),
     (": & wait", "background job"),
-    ("cat <(echo) >/dev/null", "background job"),
+    ("cat <(echo) >/dev/null; while kill -0 $! 2> /dev/null; do :; done", "background job"),
     ("exec 7< /etc/passwd", "/etc/passwd open as descriptor 7"),
     ("exec < /dev/null", "/dev/null open as descriptor 0"),
     ("history -s once", "history"),

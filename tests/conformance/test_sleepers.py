@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.helpers import changed, eventually, sh
+from tests.conformance.helpers import changed, eventually, sh, still
 from tvsnap.sandboxes.protocol import Sandbox
 
 SLEEPER = """
@@ -82,7 +82,7 @@ def sleeper(sandbox: Sandbox) -> Sandbox:
         sandbox,
         "setsid python3 /tmp/program.py < /dev/null > /dev/null 2>&1 & until [ -s /tmp/sleeper ]; do sleep 0.05; done",
     )
-    eventually(lambda: changed(sandbox, "sleep 0.2; true") == set())
+    eventually(lambda: still(sandbox, "sleep 0.2; true"))
     return sandbox
 
 

@@ -261,7 +261,7 @@ def test_a_checkpoint_is_no_change(sql_cache: Cache, sql_image: Image) -> None:
         before = observe(live.sandbox)
         live.sandbox.checkpoint()
         assert observe(live.sandbox) == before
-        live.sandbox.run("ls /", timeout=10)
+        live.sandbox.run("ls /", timeout=60)
         assert observe(live.sandbox) == before
 
 

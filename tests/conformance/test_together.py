@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.conformance.helpers import eventually, usable
+from tests.conformance.helpers import asleep, eventually, usable
 from tvsnap.model.errors import UsageError
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Command
@@ -61,7 +61,7 @@ def test_several_run_side_by_side(sandbox: Sandbox) -> None:
 
 
 def test_what_does_not_end_in_time(sandbox: Sandbox) -> None:
-    done, late = sandbox.exec_all([Command("echo done"), Command("echo begun; sleep 1000; echo")], timeout=1)
+    done, late = sandbox.exec_all([Command("echo done"), Command("echo begun; sleep 1000; echo")], timeout=5)
     assert (done.output, done.exit_code, done.timed_out) == (b"done\n", 0, False)
     assert (late.output, late.exit_code, late.timed_out, late.blocked) == (b"begun\n", None, True, True)
     assert sandbox.processes() == [one for one in sandbox.processes() if "sleep" not in one.command]
@@ -117,7 +117,9 @@ def test_long_outputs_are_cut_in_the_middle(sandbox: Sandbox) -> None:
 
 def test_a_command_may_end_what_runs_it(sandbox: Sandbox) -> None:
     told, other = sandbox.exec_all(
-        [Command("echo begun; sleep 0.2; kill -9 $PPID; sleep 1"), Command("sleep 1")], timeout=20
+        # What runs it sleeps again once it has passed on what was said.
+        [Command(f"echo begun; {asleep(pid='$PPID')}; kill -9 $PPID; sleep 1"), Command("sleep 600")],
+        timeout=60,
     )
     assert (told.output, told.exit_code, told.timed_out) == (b"begun\n", 137, False)
     assert other.exit_code == 137

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.conformance.helpers import eventually, is_running, make_beside, unique_sleep
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -65,14 +66,17 @@ def test_what_a_cancelled_task_awaited_is_ended(sandbox: Sandbox, method: str, a
 
 def test_a_task_is_cancelled_while_another_has_its_turn(sandbox: Sandbox) -> None:
     """The other's command goes on."""
+    marker = unique_sleep()
 
     async def use() -> tuple[bytes, bool]:
         awaitable = AsyncSandbox(sandbox, threads)
-        first = asyncio.create_task(awaitable.exec("sleep 1; echo first", timeout=SOON))
-        await asyncio.sleep(0.3)
+        command = f"{marker} & until [ -e /tmp/go ]; do sleep 0.05; done; kill $!; echo first"
+        first = asyncio.create_task(awaitable.exec(command, timeout=SOON))
+        await asyncio.to_thread(eventually, lambda: is_running(marker))
         second = asyncio.create_task(awaitable.exec("touch /tmp/second", timeout=SOON))
         await asyncio.sleep(0.1)
         second.cancel()
+        await asyncio.to_thread(make_beside, marker, "/tmp/go")
         outcome = await first
         made = await awaitable.exec("test -e /tmp/second", timeout=SOON)
         return outcome.output, made.exit_code == 0

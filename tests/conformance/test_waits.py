@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.helpers import TIMEOUT, asleep, eventually
 from tests.fakes.caches import settle
 from tvsnap import Budget, Cache
 from tvsnap.engine.keeping.snapshotter import LATE
@@ -17,7 +18,7 @@ from tvsnap.model.errors import NotCheckpointable
 from tvsnap.rollout import Rollout
 
 BUILD = "rm -f /tmp/f; (sleep 2; echo done > /tmp/f) > /dev/null 2>&1 &"
-SERVER = "mkdir -p /tmp/w; cd /tmp/w; (sleep 1.5; exec python3 -m http.server 8000) > /dev/null 2>&1 &"
+SERVER = "mkdir -p /tmp/w; cd /tmp/w; (sleep 1.5; : > /tmp/began; exec python3 -m http.server 8000) > /dev/null 2>&1 &"
 
 
 @pytest.fixture(params=["local", "docker"])
@@ -35,7 +36,7 @@ def begin(cache: Cache, request: pytest.FixtureRequest) -> Rollout:
 
 def ask(rollout: Rollout, command: str, after: float = 0.0) -> tuple[str, str]:
     """Makes a call that long after the last; returns its output, and where that came from."""
-    result = rollout.call("bash", {"command": command}, 20.0, after=after)
+    result = rollout.call("bash", {"command": command}, TIMEOUT, after=after)
     settle(rollout)
     return result.output.strip(), result.source
 
@@ -57,22 +58,24 @@ def test_a_job_that_is_polled_ends(cache: Cache, request: pytest.FixtureRequest)
 
 def test_a_fork_has_run_as_long_as_its_rollout_has_waited(cache: Cache, request: pytest.FixtureRequest) -> None:
     """Only answered so far; then a call that nobody has made finds the server up."""
-    page = "python3 -c \"import urllib.request as r; print(r.urlopen('http://127.0.0.1:8000/').status)\""
+    get = "python3 -c \"import urllib.request as r; print(r.urlopen('http://127.0.0.1:8000/').status)\""
+    page = f"ls /tmp/began && until {get} 2> /dev/null; do sleep 0.1; done"  # on a busy machine, it begins slowly
+    came = "/tmp/began\n200"
     for number in range(2):
         with begin(cache, request) as rollout:
             ask(rollout, SERVER)
             time.sleep(4.0)
-            assert ask(rollout, f"{page} # {number}")[0] == "200"
+            assert ask(rollout, f"{page} # {number}")[0] == came
     with begin(cache, request) as rollout:
         assert ask(rollout, SERVER)[1] == "hit"
-        assert ask(rollout, f"{page} # said", after=4.0)[0] == "200"
+        assert ask(rollout, f"{page} # said", after=4.0)[0] == came
 
 
 def test_a_fork_stands_where_its_rollout_stands(cache: Cache, request: pytest.FixtureRequest) -> None:
     """The state was kept before the key was made; a fork has the key of its rollout, and makes none of its own."""
     with begin(cache, request) as rollout:
         ask(rollout, "cd /tmp; (sleep 1; cat /proc/sys/kernel/random/uuid > key) &")
-        time.sleep(2.0)
+        time.sleep(4.0)
         with rollout.fork(2) as forks:
             keys = [ask(each, f"cat key # {number}")[0] for number, each in enumerate((*forks, rollout))]
     assert len(keys[0]) == 36
@@ -83,8 +86,13 @@ def test_a_snapshot_is_none_of_the_next_call_s_doing(
     cache: Cache, tvsnap_home: Path, request: pytest.FixtureRequest
 ) -> None:
     """Processes that sleep run a little for it; a look at a file leaves the state as it was all the same."""
-    begun = "sleep 1000 & until read -r name < /proc/$!/comm && [ $name = sleep ]; do :; done"  # takes no process ids
-    commands = (begun, "echo a > /tmp/f", "cat /tmp/f", "cat /tmp/f; true", "(sleep 9 & echo $!)")
+    commands = (
+        f"sleep 1000 & {asleep('sleep')}",
+        "echo a > /tmp/f",
+        "cat /tmp/f",
+        "cat /tmp/f; true",
+        "(sleep 9 & echo $!)",
+    )
     backend = cache.backend.name
     with (
         Cache(tvsnap_home, use_cache=False, same_ids=True, backend=backend) as fresh,
@@ -105,7 +113,7 @@ def test_nor_is_a_grader_s_or_one_by_hand(
     """A snapshot between two calls, of a rollout of whose states none is kept otherwise."""
     monkeypatch.setattr("tvsnap.engine.execution.executor.held_up", lambda result, load: "was held up")
     with begin(cache, request) as rollout:
-        ask(rollout, "mkfifo /root/f; cat /root/f > /dev/null & sleep 0.3")
+        ask(rollout, f"mkfifo /root/f; cat /root/f > /dev/null & {asleep('cat')}")
         rollout.call("bash", {"command": "while :; do :; done"}, 1.0)
         assert rollout.private
         ask(rollout, "true")  # $? is part of the state
@@ -113,7 +121,7 @@ def test_nor_is_a_grader_s_or_one_by_hand(
         for _ in range(2):
             state = rollout.state
             with cache.materialise(state) as sandbox:
-                assert "cat" in sandbox.exec("ps -A -o comm", timeout=20.0).output.decode()
+                assert "cat" in sandbox.exec("ps -A -o comm", timeout=TIMEOUT).output.decode()
             assert ask(rollout, "ls /root")[0] == "f"
             assert rollout.state == state
             ids.append(ask(rollout, "bash -c 'echo $$'")[0])
@@ -143,7 +151,7 @@ def test_thinking_costs_no_hit_beside_a_server(cache: Cache, request: pytest.Fix
     serve = "import socket as s; l = s.create_server(('127.0.0.1', 8000)); open('/tmp/up', 'w'); l.accept()"
     for number in range(2):
         with begin(cache, request) as rollout:
-            ask(rollout, f'python3 -c "{serve}" & until [ -e /tmp/up ]; do :; done; sleep 0.3')
+            ask(rollout, f'python3 -c "{serve}" & until [ -e /tmp/up ]; do :; done; {asleep("python3")}')
             time.sleep(2.0 * number)
             found = ask(rollout, "pgrep -fc create_server")
             assert found[0] == "1"
@@ -159,10 +167,13 @@ def test_a_snapshot_that_comes_late_is_refused(
         ask(rollout, "rm -f /tmp/ticks; (while sleep 0.2; do echo >> /tmp/ticks; done) > /dev/null 2>&1 &")
         state = rollout.state
         time.sleep(LATE + 0.5)
+        live = rollout._engine._own.live
+        assert live is not None
+        eventually(lambda: live.sandbox.exec("[ $(wc -l < /tmp/ticks) -ge 4 ]", timeout=TIMEOUT).exit_code == 0)
         with pytest.raises(NotCheckpointable, match="the state has changed by itself"):
             rollout.snapshot_if_idle()
         with cache.materialise(state) as fork:
-            assert int(fork.run("wc -l < /tmp/ticks", timeout=20.0).output) >= 4
+            assert int(fork.run("wc -l < /tmp/ticks", timeout=TIMEOUT).output) >= 4
         assert cache.graph.snapshot(state, "local") is None
         assert (rollout.state, rollout.private) == (state, None)
 
@@ -171,12 +182,12 @@ def test_a_fork_has_waited_as_long_as_its_rollout(
     tvsnap_home: Path, terminal_image: Image, request: pytest.FixtureRequest
 ) -> None:
     """The rollout was only answered: nothing of it has run."""
-    with Cache(tvsnap_home, budget=Budget(parked=0)) as cache:
+    with Cache(tvsnap_home, policy="eager", budget=Budget(parked=0)) as cache:
         for source in ("executed", "hit"):
             with begin(cache, request) as rollout:
                 assert ask(rollout, "rm -f /tmp/f; (sleep 1; echo done > /tmp/f) > /dev/null 2>&1 &")[1] == source
                 if source == "hit":
-                    time.sleep(1.5)
+                    time.sleep(4.0)
                     (fork,) = rollout.fork()
                     with fork:
                         assert ask(fork, "cat /tmp/f || echo none")[0] == "done"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.helpers import Lab, changed, eventually, sh
+from tests.conformance.helpers import Lab, eventually, sh, still
 from tvsnap.model.errors import NotRestorable
 from tvsnap.sandboxes.protocol import Sandbox
 from tvsnap.sandboxes.repairs import watches
@@ -103,11 +103,11 @@ def test_a_state_that_differs_in_what_is_watched(local_lab: Lab) -> None:
     """Nothing that was told, or is to be, is lost: the sandbox that goes on is what it was, too."""
     sandbox = local_lab.start()
     watcher(sandbox, "/", f"{ALL}:/srv")
-    eventually(lambda: changed(sandbox, "true") == set())
+    eventually(lambda: still(sandbox))
     before = sh(sandbox, "cat /proc/$!/fdinfo/3")
     local_lab.checkpoint(sandbox)
     assert sh(sandbox, "cat /proc/$!/fdinfo/3") == before
-    eventually(lambda: changed(sandbox, "true") == set())
+    eventually(lambda: still(sandbox))
 
 
 def test_a_fork_that_cannot_watch_the_same(local_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
