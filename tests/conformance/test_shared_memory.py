@@ -26,7 +26,8 @@ FEW = 8 * MIB
 """Of memory: what a fork has for itself, at most, besides the heap."""
 
 LIBC = "libc = ctypes.CDLL(None, use_errno=True); at = ctypes.addressof(ctypes.c_char.from_buffer(data)); "
-FIELDS = ("Size", "KernelPageSize", "MMUPageSize", "Rss", "Anonymous", "AnonHugePages", "LazyFree", "Swap", "VmFlags")
+# Without AnonHugePages: whether memory is made of huge pages depends on how much of it is free in one piece.
+FIELDS = ("Size", "KernelPageSize", "MMUPageSize", "Rss", "Anonymous", "LazyFree", "Swap", "VmFlags")
 HEAP = (
     f"fields = {FIELDS}; lines = open('/proc/self/smaps').read().splitlines(); "
     f"firsts = [n for n, line in enumerate(lines) if line[:5] == 'Size:' and int(line.split()[1]) >= {SIZE // 1024}]; "
