@@ -91,7 +91,7 @@ def backend_of(cache: Cache) -> FakeBackend:
     return cache.backend
 
 
-def eventually(probe: Callable[[], T], timeout: float = 30.0) -> T:
+def eventually(probe: Callable[[], T], timeout: float = 60.0) -> T:
     """Calls `probe` until what it returns is true; returns that."""
     end = time.monotonic() + timeout
     while True:

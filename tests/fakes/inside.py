@@ -13,6 +13,8 @@ import pytest
 from tvsnap import Budget
 from tvsnap.aio.cache import AsyncCache
 from tvsnap.cache import Cache
+from tvsnap.engine.claiming.cancellation import Cancellation
+from tvsnap.engine.claiming.claims import Claim, Wanted
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.graph import Graph, Snapshot
 from tvsnap.rollout import Rollout
@@ -38,6 +40,19 @@ def held(cache: Cache) -> Collection[str]:
 def calls_under_way(cache: Cache) -> Collection[Any]:
     """Returns the calls that others could wait for."""
     return cache._services.claims._claims
+
+
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[Claim]:
+    """Returns a list to which each call adds the one that it waits for, once it does."""
+    found: list[Claim] = []
+    wait = Claim.wait
+
+    def noted(claim: Claim, wanted: Wanted, cancellation: Cancellation) -> bool:
+        found.append(claim)
+        return wait(claim, wanted, cancellation)
+
+    monkeypatch.setattr(Claim, "wait", noted)
+    return found
 
 
 def snapshot_again(cache: Cache) -> None:

@@ -155,7 +155,7 @@ def assert_answers_nothing(cache: Cache, state: str) -> None:
 
 def settled_difference(one: Sandbox, other: Sandbox) -> StateDifference:
     """Compares two sandboxes, once all of their processes have exec'ed what they are to be."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         difference = compare(one, other)
         if not (difference.started or difference.ended) or time.monotonic() > end:

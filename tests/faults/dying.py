@@ -112,7 +112,7 @@ def run_program(text: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

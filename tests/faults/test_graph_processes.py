@@ -23,7 +23,7 @@ from tvsnap.host.owners import Owner
 
 PROJECT = Path(__file__).parents[2]
 DATABASE = "tvsnap.db"
-TOPS = 150  # to be forgotten: so many that whoever listens comes before the end
+TOPS = 150  # to be forgotten
 
 
 class Worker:
@@ -319,7 +319,9 @@ def write_until_killed(home: Path, name: str) -> None:
 
 def forget_until_killed(home: Path) -> None:
     graph = Graph(home / DATABASE)
-    for state in graph.children(add_root(graph)):
+    for number, state in enumerate(graph.children(add_root(graph))):
+        if number == TOPS // 2:  # whoever listens is late
+            sys.stdin.readline()
         graph.forget(state.hash)
         say(state.hash)
 

@@ -24,7 +24,7 @@ PROGRAM = """
 import contextlib, json, os, sys, threading, time
 from pathlib import Path
 import tvsnap.engine.keeping.snapshotter
-from tests.conformance.helpers import eventually
+from tests.conformance.helpers import eventually, is_running
 from tests.faults.consistency import loops_of
 from tvsnap import Cache
 from tvsnap.sandboxes.protocol import Limits
@@ -82,10 +82,12 @@ with Cache(home, policy="eager", budget=Budget(parked=0), prefork=0, limits=Limi
     # One sandbox fills the pool and empties it again while a call of another is at work.
     with cache.rollout(image, salt="squeezed") as squeezed, cache.rollout(image, salt="greedy") as greedy:
         waiting = "until [ $(stat -f -c %a /tmp) -lt 512 ]; do sleep 0.1; done; " \
-            "until [ $(stat -f -c %a /tmp) -gt 25600 ]; do sleep 0.1; done; echo over"  # blocks of 4 KiB
+            "until [ $(stat -f -c %a /tmp) -gt 25600 ]; do sleep 0.123; done; echo over"  # blocks of 4 KiB
         call = threading.Thread(target=lambda: squeezed.call("bash", {"command": waiting}, 200))
         call.start()
-        bash(greedy, "head -c 3G /dev/zero > big 2> /dev/null; rm big")
+        bash(greedy, "head -c 3G /dev/zero > big 2> /dev/null")
+        eventually(lambda: is_running("sleep 0.123"))  # it has seen that
+        bash(greedy, "rm big")
         while call.is_alive():
             cache.backend.room()  # clears away what was deleted
             call.join(0.1)
@@ -134,7 +136,7 @@ def test_no_room(tmp_path: Path, terminal_image: Image) -> None:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        timeout=300,
+        timeout=800,
         check=False,
     )
     assert run.returncode == 0, run.stderr

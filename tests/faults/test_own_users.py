@@ -109,7 +109,7 @@ FILL_BUFFERS = """
 import socket, time
 server, kept = socket.create_server(("127.0.0.1", 0)), []
 for _ in range(300):
-    client = socket.create_connection(server.getsockname(), timeout=2)
+    client = socket.create_connection(server.getsockname(), timeout=60)
     kept += [client, server.accept()[0]]
     client.setblocking(False)
     try:

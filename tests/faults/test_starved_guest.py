@@ -17,7 +17,7 @@ from tvsnap.host.owners import Owner
 from tvsnap.images import Image
 from tvsnap.sandboxes.local import LocalBackend
 
-TIMEOUT = 2.0
+TIMEOUT = 6.0
 
 
 @pytest.fixture

@@ -305,7 +305,7 @@ def test_what_is_slow_to_look_at_holds_up_nobody_else(tmp_path: Path) -> None:
             bash(rollout, "echo slow > f")
         try:
             for _ in range(hostile):
-                assert begun.acquire(timeout=20), "they wait for each other"
+                assert begun.acquire(timeout=60), "they wait for each other"
             assert bash(other, "echo 2 > f").source == "executed"
             settle(other)
         finally:

@@ -11,6 +11,7 @@ from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import BUSY, backend_of, bash, eventually, open_cache, run, settle
 from tvsnap import Budget
 from tvsnap.cache import Cache
+from tvsnap.graph import edges
 from tvsnap.model.errors import NotFound, StateLost
 from tvsnap.model.limits import Limits
 
@@ -96,8 +97,9 @@ def test_a_replay_that_differs_is_an_error(tmp_path: Path) -> None:
         assert all(edge.deterministic for edge in edges), "it answered nothing, and so nothing is known to be wrong"
 
 
-def test_a_replay_that_comes_to_the_same_is_no_error(tmp_path: Path) -> None:
+def test_a_replay_that_comes_to_the_same_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was never proven to; but this time it did, as the digests of what each call left behind tell."""
+    monkeypatch.setattr(edges, "PROOF_APART", 3600.0)
     backend = FakeBackend()
     with open_cache(tmp_path, backend, policy="never") as cache, cache.rollout("terminal") as rollout:
         bash(rollout, "echo 1 > f")

@@ -6,8 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import inside
 from tests.fakes.backend import FakeBackend, FakeSandbox
-from tests.fakes.caches import backend_of, bash, open_cache, prove, run, settle, sources, threads
+from tests.fakes.caches import (
+    Gate,
+    backend_of,
+    bash,
+    eventually,
+    open_cache,
+    prove,
+    run,
+    settle,
+    sources,
+    threads,
+)
 from tvsnap import Budget, Verifier
 from tvsnap.host.load import Load
 
@@ -67,7 +79,8 @@ def test_siblings_stand_in_one_state_although_no_snapshot_of_it_exists(
 ) -> None:
     """The long call behind cheap ones is executed once."""
     monkeypatch.setattr("tvsnap.engine.keeping.policy.costs.BURST", 0.0)
-    backend = FakeBackend(sleep_scale=0.01)
+    waits, gate = inside.waits(monkeypatch), Gate("sleep 9; cat f")
+    backend = FakeBackend(sleep_scale=0.01, hooks={"run": gate})
     with open_cache(tmp_path, backend, policy="default", budget=NOT_PARKED) as cache, threads(2) as pool:
         one, two = cache.rollout("terminal"), cache.rollout("terminal")
         for rollout in (one, two):
@@ -75,6 +88,8 @@ def test_siblings_stand_in_one_state_although_no_snapshot_of_it_exists(
             settle(rollout)
         assert one.state == two.state
         long = [pool.submit(bash, rollout, "sleep 9; cat f") for rollout in (one, two)]
+        eventually(lambda: waits)
+        gate.open.set()
         assert sorted(each.result(60).source for each in long) == ["coalesced", "executed"]
         assert backend.commands.count("sleep 9; cat f") == 1
         one.close()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cli.text import costs
+from tests.fakes import inside
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.fakes.caches import IMAGE, FakeImages, backend_of, bash, eventually, threads
 from tvsnap import Cache, Sandbox, TerminalEnvironment, UsageError, tool
@@ -122,11 +123,15 @@ def test_a_stateless_value_serves_in_any_state_of_one_salt(cache: Cache, service
     assert cache.stats().saved_cost == {"usd": 4.0, "tokens": 20.0}
 
 
-def test_a_value_is_asked_for_again_after_its_time_to_live(cache: Cache, service: Service) -> None:
+def test_a_value_is_asked_for_again_after_its_time_to_live(
+    cache: Cache, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
     with cache.rollout("terminal") as rollout:
+        monkeypatch.setattr("time.time", lambda: now)
         first = rollout.call("weather", {"where": "a"})
         assert rollout.call("weather", {"where": "a"}).output == first.output
-        time.sleep(0.35)
+        now += 0.35
         second = rollout.call("weather", {"where": "a"})
         assert (second.source, second.output) == ("executed", "a: 2")
         assert rollout.call("weather", {"where": "a"}).output == "a: 2"
@@ -144,13 +149,15 @@ def test_a_value_from_before_the_clock_was_set_back_is_asked_for_again(
         assert rollout.call("weather", {"where": "a"}).source == "executed"
 
 
-def test_rollouts_that_ask_at_the_same_time_ask_once(cache: Cache, service: Service) -> None:
+def test_rollouts_that_ask_at_the_same_time_ask_once(
+    cache: Cache, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service.gate.clear()
+    waits = inside.waits(monkeypatch)
     with threads(3) as pool:
         rollouts = [cache.rollout("terminal") for _ in range(3)]
         calls = [pool.submit(rollout.call, "search", {"what": "a"}) for rollout in rollouts]
-        eventually(lambda: service.asked)
-        time.sleep(0.1)
+        eventually(lambda: service.asked and len(waits) == 2)
         service.gate.set()
         assert sorted(call.result(60).source for call in calls) == ["coalesced", "coalesced", "executed"]
     assert service.asked == ["a"]
