@@ -153,8 +153,8 @@ def test_each_ends_in_time(local_lab: Lab) -> None:
         assert min(lengths.values()) >= 11.5, lengths
         # A time of day that is waited for comes, whatever the clock of a fork says of the time that it stood still.
         until = lengths.pop("sem_timedwait")
-        assert until < min(lengths.values()) + 4.0, lengths  # a busy machine wakes them one after another
-        assert max(lengths.values()) - min(lengths.values()) < 4.0, lengths
+        assert until < min(lengths.values()) + 1.0, lengths
+        assert max(lengths.values()) - min(lengths.values()) < 1.0, lengths
 
 
 def test_a_signal_still_interrupts(local_lab: Lab) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.conformance.helpers import Lab, commands, eventually, job, on_host, run, sh, unique_sleep, usable
 from tvsnap import Cache
-from tvsnap.engine.execution import strain
 from tvsnap.images import Image
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.sandboxes.protocol import Backend
@@ -84,7 +83,7 @@ def test_a_call_that_was_throttled_says_so(backend: Backend, terminal_image: Ima
         calm = rollout.call("bash", {"command": "sleep 0.1"})
     # Where others want the processors, too, its own limit may never hold it up.
     assert "was throttled for" in str(strained.strain) or "the processors were taken" in str(strained.strain)
-    assert calm.strain is None or calm.duration >= strain.LONG
+    assert calm.strain is None
 
 
 def test_processor_time_of_forks(backend: Backend, terminal_image: Image, tvsnap_home: Path) -> None:

@@ -112,7 +112,7 @@ def run_program(text: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        timeout=300,
+        timeout=120,
         check=False,
     )
 

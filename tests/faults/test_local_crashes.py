@@ -65,7 +65,7 @@ def test_interrupted(home: Path, terminal_image: Image) -> None:
     began = time.monotonic()
     ended = run_program(program(home, terminal_image, fault, backend="local", imports=IMPORTS, calls=slow))
     assert "KeyboardInterrupt" in ended.stderr
-    assert time.monotonic() - began < 100
+    assert time.monotonic() - began < 60
     assert_nothing_left(home)
     with Cache(home) as cache:
         assert outputs(cache, terminal_image)[:3] == EXPECTED

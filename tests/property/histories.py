@@ -106,8 +106,8 @@ LOOKS: list[st.SearchStrategy[Call]] = [
 ]
 
 BLOCKED: list[st.SearchStrategy[Call]] = [
-    st.just(Call("bash", {"command": "echo first; cat; echo never"}, timeout=3.0)),
-    st.just(Call("bash", {"command": "n=7; sleep 100; n=8"}, timeout=3.0)),
+    st.just(Call("bash", {"command": "echo first; cat; echo never"}, timeout=0.5)),
+    st.just(Call("bash", {"command": "n=7; sleep 100; n=8"}, timeout=0.5)),
 ]
 
 # What the scripted backend in memory understands: thousands of histories of it take seconds.

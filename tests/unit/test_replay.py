@@ -200,7 +200,7 @@ def test_an_interrupt_reports_what_was_done(cache: Cache, backend: FakeBackend) 
         report = engine.run()
     assert time.monotonic() - began < 60
     assert report.interrupted
-    assert 3 <= len(report.calls) < 1000
+    assert 3 <= len(report.calls) < 100
     assert report.data()["interrupted"] is True
     assert not report.failed
     assert not backend.live
@@ -210,7 +210,7 @@ def test_an_interrupt_reports_what_was_done(cache: Cache, backend: FakeBackend) 
 def test_thinking_is_not_counted_as_waiting(cache: Cache) -> None:
     report = replay(cache, [planned("a", "echo 1", "echo 2", "echo 3")], think=0.5)
     assert report.wall_s >= 1.0
-    assert min(call.elapsed for call in report.calls[1:]) < 0.5  # each of those came after a pause
+    assert max(call.elapsed for call in report.calls) < 0.5
 
 
 def test_percentiles() -> None:
