@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -11,13 +13,14 @@ import pytest
 
 from tests.fakes.backend import FakeBackend, Faults
 from tests.fakes.caches import Gate, backend_of, bash, eventually, open_cache, run, settle, threads
-from tvsnap import Budget
+from tvsnap import Budget, Verifier
 from tvsnap.cache import Cache
 from tvsnap.engine import between_calls
 from tvsnap.engine.events import Answered
 from tvsnap.engine.position import Position
 from tvsnap.engine.supply import companions
 from tvsnap.model.errors import ForkFailed
+from tvsnap.sandboxes.protocol import Sandbox
 
 THINKING = companions.THINKING
 LONG = 5 * (THINKING + companions.LOOK_AGAIN)
@@ -178,6 +181,37 @@ def test_it_is_tried_again_where_there_was_no_room(tmp_path: Path, monkeypatch: 
             assert made_ahead(cache) == 0
             other.close()
             eventually(lambda: made_ahead(cache) == 1)
+
+
+def test_it_is_tried_again_once_a_grade_is_done(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(between_calls, "PATIENCE", math.inf)
+    gate = threading.Event()
+
+    def check(_: Sandbox) -> float:
+        return 1.0 if gate.wait(60) else 0.0
+
+    run(cache, "sleep 1000 && echo late > f &")
+    with threads(1) as others, cache.rollout("terminal") as rollout:
+        assert bash(rollout, "sleep 1000 && echo late > f &").source == "hit"
+        grade = others.submit(rollout.grade, Verifier(check, version="waits"))
+        time.sleep(companions.PATIENCE + LONG)
+        assert not rollout._engine.has_sandbox
+        gate.set()
+        assert grade.result(60).reward == 1.0
+        eventually(lambda: rollout._engine.has_sandbox)
+
+
+def test_a_grade_leaves_a_sandbox_where_something_runs(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each grade there would wait for as long as the rollout has waited, and the next one for twice as long."""
+    monkeypatch.setattr(companions, "PATIENCE", math.inf)
+    monkeypatch.setattr(between_calls, "PATIENCE", 0.0)
+    run(cache, "sleep 1000 && echo late > f &")
+    with cache.rollout("terminal") as rollout:
+        assert bash(rollout, "sleep 1000 && echo late > f &").source == "hit"
+        for _ in range(2):
+            rollout.grade("echo 1")
+            assert rollout._engine.has_sandbox
+        assert cache.stats().forks == 1, "grades are given in forks of that sandbox"
 
 
 def test_rollouts_that_begin_where_something_runs_have_sandboxes_before_their_first_call(cache: Cache) -> None:

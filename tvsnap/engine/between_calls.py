@@ -150,6 +150,17 @@ class BetweenCalls:
                 return self.fork(n)
         return []
 
+    def fork_aside(self) -> LiveSandbox | None:
+        """Returns a fork of the sandbox for a grade; None if a fork of the state's snapshot would do as well.
+
+        If something runs by itself, the sandbox is made first if the rollout has none: a fork of the snapshot would
+        have to run for as long as the rollout has waited, and the next one for twice as long.
+        """
+        if self._cursor.at.waited > PATIENCE and self._own.absent and self._services.pool.has_room:
+            self.reach()
+        forks = self.fork_unlike_others()
+        return forks[0] if forks else None
+
     def fork_in_time(self, n: int) -> list[LiveSandbox]:
         """Returns forks of the sandbox if a fork of the state's snapshot would still have to run for as long.
 

@@ -23,7 +23,7 @@ class Accompanied(Protocol):
         """Returns whether it stands at a state and has no sandbox. Any thread may call it; the answer may change."""
 
     def make_companion(self, state: str) -> bool:
-        """Makes a sandbox that runs beside it in a state, unless it has gone on; returns False if there is no room."""
+        """Makes a sandbox that runs beside it in a state, unless it has gone on; False if this is to be tried again."""
 
 
 @dataclass(slots=True)  # frozen, it would take six times as long to make, with each hit

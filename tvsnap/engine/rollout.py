@@ -283,13 +283,12 @@ class RolloutEngine:
     @contextlib.contextmanager
     def _fork_aside(self) -> Iterator[Sandbox]:
         """A block with a fork of its sandbox at its position and time, which changes nothing for the rollout."""
-        forks = self._between.fork_unlike_others() if self._uncached is None else [self._uncached.fork()]
-        if not forks:
+        fork = self._between.fork_aside() if self._uncached is None else self._uncached.fork()
+        if fork is None:
             with self._hooks.materialise(self._cursor.at.state) as live:
                 self._cursor.make_up_time(live)
                 yield live.sandbox
             return
-        [fork] = forks
         try:
             self._cursor.make_up_time(fork)
             yield fork.sandbox
@@ -400,15 +399,13 @@ class RolloutEngine:
         """Makes a sandbox for the rollout in `state`, unless the rollout has gone on. A call meanwhile waits for it.
 
         Returns:
-            False if there was no room for one.
+            False if there was no room for one, or if the rollout is busy, for example with a grade of that state.
 
         Raises:
             InfrastructureError: no sandbox could be made.
         """
-        if not self._services.pool.has_room:
+        if not self._services.pool.has_room or not self._turn.acquire(blocking=False):
             return False
-        if not self._turn.acquire(blocking=False):
-            return True
         try:
             if not self.lacks_sandbox(state) or not self._cursor.caught_up:
                 return True

@@ -27,7 +27,7 @@ from tvsnap.model.errors import TvsnapError
 PATIENCE = 0.05  # seconds: a rollout that is answered again at once, as in a replay, needs no sandbox
 THINKING = 0.02  # seconds after which a model is assumed to think, if a sandbox only saves a fork
 LAST_FORK = 5.0  # seconds that closing waits for the sandboxes that are being made
-NO_ROOM = 0.1  # seconds between two attempts to make a sandbox while there is no room
+AGAIN = 0.1  # seconds between two attempts to make a sandbox while there is no room, or a grade is given
 NEW_CALL_CHANCE = 0.25  # the least probability of a new call for which a sandbox is forked while a model thinks
 LOOK_AGAIN = 0.01  # seconds between two looks for rollouts that are due
 
@@ -110,7 +110,7 @@ class Companions:
                 making.add_done_callback(self._made)
 
     def _make(self, reference: weakref.ref[Accompanied], state: str, stirs: bool) -> None:
-        """Makes a sandbox, in a worker; if something runs by itself, tries again until there is room.
+        """Makes a sandbox, in a worker; if something runs by itself, tries again until there is room and no grade.
 
         A rollout that waits for its turn here may be dropped meanwhile.
         """
@@ -118,7 +118,7 @@ class Companions:
         with contextlib.suppress(Exception):  # the call will then make a sandbox, or raise
             if rollout is not None and rollout.lacks_sandbox(state) and not rollout.make_companion(state) and stirs:
                 with self._lock:  # not in place of a later state
-                    self._waiting.setdefault(reference, (time.monotonic() + NO_ROOM, state, stirs))
+                    self._waiting.setdefault(reference, (time.monotonic() + AGAIN, state, stirs))
                 self._wake()
 
     def _made(self, making: Future[None]) -> None:
