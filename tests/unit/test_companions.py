@@ -214,6 +214,19 @@ def test_a_grade_leaves_a_sandbox_where_something_runs(cache: Cache, monkeypatch
         assert cache.stats().forks == 1, "grades are given in forks of that sandbox"
 
 
+def test_a_sandbox_that_has_caught_up_is_not_late_again(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rollout does not count as having waited for its sandbox to catch up."""
+    monkeypatch.setattr(companions, "PATIENCE", math.inf)
+    run(cache, "sleep 1000 && echo late > f &")
+    with cache.rollout("terminal") as rollout:
+        assert bash(rollout, "sleep 1000 && echo late > f &").source == "hit"
+        engine = rollout._engine
+        engine._cursor.advance_time(0.5)
+        engine.reach()
+        assert engine._own.live is not None
+        assert engine._cursor.at.waited - engine._own.live.age() < 0.1
+
+
 def test_rollouts_that_begin_where_something_runs_have_sandboxes_before_their_first_call(cache: Cache) -> None:
     run(cache, "sleep 1000 && echo late > f &")
     with cache.rollout("terminal") as rollout:

@@ -88,7 +88,7 @@ class Cursor:
         self._ended, self._not_before = other._ended, other._not_before
 
     def leave_out(self, seconds: float) -> None:
-        """Leaves out some of the time for which the rollout has waited: neither it nor its sandbox existed then."""
+        """Leaves out some of the time for which the rollout has waited: it does not count."""
         self.at = self.at.pass_time(-seconds)
 
     def let_go(self) -> None:
@@ -125,11 +125,17 @@ class Cursor:
     def make_up_time(self, live: LiveSandbox, pause: Callable[[float], None] = time.sleep) -> None:
         """Waits until a sandbox, and the clock that programs read, have caught up with the rollout.
 
-        `pause` does the waiting, and may raise.
+        The rollout does not count as having waited meanwhile: else the sandbox would be late again.
+
+        Args:
+            live: the sandbox.
+            pause: does the waiting, and may raise.
         """
-        missing = max(0.0, self._not_before - time.monotonic())
+        began = time.monotonic()
+        missing = max(0.0, self._not_before - began)
         live.let_run(max(self.at.waited, live.age() + missing), pause)
         self._not_before = 0.0
+        self.leave_out(time.monotonic() - began)
 
     # -- answers --------------------------------------------------------------------------------------------------
 
