@@ -7,6 +7,7 @@ sandbox is made to wait, its virtual clock is put forward.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from tests.fakes.backend import FakeBackend, FakeSandbox
 from tests.fakes.caches import (
+    Gate,
     OddEnvironment,
     backend_of,
     bash,
@@ -360,6 +362,39 @@ def test_who_waits_for_a_call_under_way(tmp_path: Path) -> None:
         found = list(pool.map(roll, range(4)))
         assert {output for output, _ in found} == {"done"}
         assert "executed" in {source for _, source in found}
+
+
+def test_the_wait_for_another_execution_does_not_count(tmp_path: Path) -> None:
+    """The answer to a call that is made at the same moment serves however long that takes."""
+    job, gate = "(sleep 1; echo done > f) &", Gate("cat f")
+    with open_cache(tmp_path, FakeBackend(hooks={"run": gate}), budget=NOT_PARKED) as cache, threads(2) as pool:
+        run(cache, job)
+        with cache.rollout("terminal") as one, cache.rollout("terminal") as other:
+            ask(one, job)
+            ask(other, job)
+            first = pool.submit(ask, one, "cat f", 1.5)
+            assert gate.arrived.wait(60)
+            second = pool.submit(ask, other, "cat f", 1.5)
+            time.sleep(1.0)  # far more than SLACK_S and SLACK allow
+            gate.open.set()
+            assert (first.result(60), second.result(60)) == (("done", "executed"), ("done", "coalesced"))
+        assert gate.passed == 1
+
+
+def test_nobody_waits_for_a_call_that_is_made_at_another_time(tmp_path: Path) -> None:
+    barrier = threading.Barrier(2, timeout=15)  # less than a call waits for one with a timeout of 20 s
+
+    def both(_: object, command: str) -> None:
+        if command == LOOK:
+            barrier.wait()
+
+    with open_cache(tmp_path, FakeBackend(hooks={"run": both}), budget=NOT_PARKED) as cache, threads(2) as pool:
+        run(cache, JOB)
+        with cache.rollout("terminal") as one, cache.rollout("terminal") as other:
+            ask(one, JOB)
+            ask(other, JOB)
+            calls = [pool.submit(ask, one, LOOK, 30.0), pool.submit(ask, other, LOOK, 60.0)]
+            assert [call.result(120) for call in calls] == [("done", "executed")] * 2
 
 
 def test_where_what_runs_cannot_be_kept(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tvsnap.engine.claiming import patience
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.claiming.patience import Patience
 from tvsnap.graph import Edge, Graph, Lease
+from tvsnap.host.waiting import alike
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 
@@ -34,7 +35,7 @@ class Wanted:
     Attributes:
         state: the state in which it is to be made.
         backend: the backend whose snapshots keep the states that answers lead to.
-        waited, quiet_s: see `Graph.lookup`.
+        waited, quiet_s: see `Graph.lookup`; they are those of the moment at which the call is made.
         look: looks the call up in the graph for this rollout, and holds the state that an answer leads to.
         patience: the limit of its wait for others.
         task: the task of the rollout.
@@ -54,6 +55,11 @@ class Wanted:
     def key(self) -> tuple[str, str]:
         """Identifies the call in its state."""
         return self.state, self.call.key
+
+    def serves(self, other: Wanted) -> bool:
+        """Returns whether the result of this call, if it is executed now, may answer another rollout's same call."""
+        least, most = alike(other.waited)
+        return other.waited <= other.quiet_s or least <= self.waited <= most
 
 
 class Claim:
@@ -168,7 +174,7 @@ class Claims:
             if other is claim:
                 return self._agree_with_others(claim, cancellation)
             claim.other = other
-            if not other.wait(wanted, cancellation):
+            if not (other.wanted.serves(wanted) and other.wait(wanted, cancellation)):
                 return claim
             edge = wanted.look()
             if edge is not None:

@@ -140,17 +140,26 @@ class Cursor:
     # -- answers --------------------------------------------------------------------------------------------------
 
     def lookup(
-        self, call: ToolCall, timeout: float, grading: Grading | None = None, *, patient: bool = True
+        self,
+        call: ToolCall,
+        timeout: float,
+        grading: Grading | None = None,
+        *,
+        patient: bool = True,
+        waited: float | None = None,
     ) -> Edge | None:
         """Returns the recorded answer to a call, if there is one that may be used; then holds the state it leads to.
 
-        If not `patient`, it does not wait for an eviction that is under way, and returns None.
+        Args:
+            call, timeout, grading: the call.
+            patient: wait for an eviction that is under way; otherwise it returns None then.
+            waited: seconds for which the rollout had waited when it made the call; None if it makes it now.
         """
         at, holds = self.at, self._services.holds
         if at.private:
             return None
         evictions = holds.evictions
-        edge = self._look_up(call, timeout, retire=patient)
+        edge = self._look_up(call, timeout, waited, retire=patient)
         if edge is not None and grading is not None and grading.executions > 1:
             counts = self._services.graph.grades(at.state, call.key)
             edge = edge if grading.is_settled(counts, edge.grade) else None
@@ -161,7 +170,7 @@ class Cursor:
             return edge
         if patient:
             holds.wait_for_evictions()
-            again = self._look_up(call, timeout)
+            again = self._look_up(call, timeout, waited)
             if again is not None and again.id == edge.id:
                 return again
         self.hold.stand(at.state)
@@ -220,9 +229,10 @@ class Cursor:
         if at.private or tool.stochastic or not tool.cacheable:
             return None
         patience = Patience(lambda: self._forecast(tool, call, at_hand=at_hand), until, able=able)
-        look = partial(self.lookup, call, timeout)
+        waited = at.waited  # the wait for another execution does not count
+        look = partial(self.lookup, call, timeout, waited=waited)
         backend, task = self._services.backend.name, self._task
-        wanted = Wanted(at.state, call, timeout, backend, at.waited, at.quiet_s, look, patience, task)
+        wanted = Wanted(at.state, call, timeout, backend, waited, at.quiet_s, look, patience, task)
         return self._services.claims.claim(wanted, cancellation)
 
     def keeps(self, edge: Edge) -> bool:
@@ -266,10 +276,12 @@ class Cursor:
             self.at = replace(at, unshared=None)
         self._ended = now
 
-    def _look_up(self, call: ToolCall, timeout: float, *, retire: bool = True) -> Edge | None:
+    def _look_up(
+        self, call: ToolCall, timeout: float, waited: float | None = None, *, retire: bool = True
+    ) -> Edge | None:
         at, graph = self.at, self._services.graph
-        backend = self._services.backend.name
-        edge = graph.lookup(at.state, call, timeout, backend, waited=at.waited, quiet_s=at.quiet_s)
+        backend, waited = self._services.backend.name, at.waited if waited is None else waited
+        edge = graph.lookup(at.state, call, timeout, backend, waited=waited, quiet_s=at.quiet_s)
         if edge is None or not edge.asked:
             return edge
         tool = self._recipe.environment.tools.get(call.name)
