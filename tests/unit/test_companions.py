@@ -227,6 +227,32 @@ def test_a_sandbox_that_has_caught_up_is_not_late_again(cache: Cache, monkeypatc
         assert engine._cursor.at.waited - engine._own.live.age() < 0.1
 
 
+def test_a_rollout_waits_once_for_what_its_sandbox_lacks(cache: Cache) -> None:
+    """Else each wait would make the next one longer."""
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "sleep 1000 && echo late > f &")
+        for _ in range(2):
+            assert rollout.call("bash", {"command": f"cat f; : {time.time()}"}, after=0.3).source == "executed"
+            settle(rollout)
+            own = rollout._engine._own.standing_at(rollout.state)
+            assert own is not None
+            assert rollout._engine._cursor.at.waited <= own.age() + 0.01
+
+
+def test_a_grade_that_finds_no_room_for_a_second_sandbox_does_not_make_the_next_one_longer(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(companions, "PATIENCE", math.inf)
+    monkeypatch.setattr(between_calls, "PATIENCE", math.inf)
+    run(cache, "sleep 1000 && echo late > f &")
+    with cache.rollout("terminal") as rollout:
+        assert bash(rollout, "sleep 1000 && echo late > f &").source == "hit"
+        rollout._engine._cursor.advance_time(1.0)
+        for _ in range(3):
+            rollout.grade("echo 1")
+        assert rollout._engine._cursor.at.waited < 2.0
+
+
 def test_rollouts_that_begin_where_something_runs_have_sandboxes_before_their_first_call(cache: Cache) -> None:
     run(cache, "sleep 1000 && echo late > f &")
     with cache.rollout("terminal") as rollout:

@@ -341,6 +341,19 @@ def test_a_grade_finds_the_clock_where_its_rollout_is(tmp_path: Path, virtual_ti
         assert virtual_time == pytest.approx([500.0], abs=5.0)
 
 
+def test_the_time_for_a_fork_is_not_waited_for_again(tmp_path: Path, virtual_time: list[float]) -> None:
+    """Nor any other wait for tvsnap, such as one for another rollout that makes the call."""
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
+        run(cache, JOB)
+        with cache.rollout("terminal") as rollout:
+            assert ask(rollout, JOB)[1] == "hit"
+            virtual_time.clear()
+            backend_of(cache).hooks["fork"] = lambda *_: time.sleep(1.0)
+            assert ask(rollout, LOOK, 5.0) == ("none", "executed")
+            (waited,) = virtual_time
+            assert 4.0 < waited < 5.5
+
+
 def test_one_that_runs_is_not_parked(tmp_path: Path) -> None:
     with open_cache(tmp_path) as cache:
         run(cache, JOB)

@@ -286,11 +286,11 @@ class RolloutEngine:
         fork = self._between.fork_aside() if self._uncached is None else self._uncached.fork()
         if fork is None:
             with self._hooks.materialise(self._cursor.at.state) as live:
-                self._cursor.make_up_time(live)
+                self._cursor.await_time(live)
                 yield live.sandbox
             return
         try:
-            self._cursor.make_up_time(fork)
+            self._cursor.await_time(fork)
             yield fork.sandbox
         finally:
             self._services.pool.discard(fork)

@@ -137,9 +137,9 @@ class Executor:
         grading: Grading | None,
     ) -> Made:
         live, way = self._own.acquire(self._cursor.at)
-        quiet_s, environment = self._cursor.at.quiet_s, self._recipe.environment
+        environment = self._recipe.environment
         # If something runs by itself, or may wake up, the sandbox is compared with an observation from before the call.
-        if live.observation is None and not (tool.read_only and live.alone and quiet_s == math.inf):
+        if live.observation is None and not (tool.read_only and live.alone and self._cursor.at.quiet_s == math.inf):
             live.observation = environment.observe(live.sandbox)
         self._cursor.make_up_time(live, cancellation.pause)
         at = self._cursor.at

@@ -43,6 +43,7 @@ class Cursor:
         if self.hold is not None:
             self.hold.stand(at.state)
         self._ended = time.monotonic()  # the last call
+        self._asked = time.monotonic()  # the begin of what it is to do now; what passes meanwhile does not count
         self._not_before = 0.0  # the time at which real time will have caught up with `advance_time`
         self._outcome: Future[Position] | None = None  # of the last call, until it is taken into `at`
 
@@ -71,10 +72,11 @@ class Cursor:
         self._outcome = outcome
 
     def catch_up(self) -> None:
-        """Moves to the position to which the last call led, once that is known."""
+        """Moves to the position to which the last call led, once that is known: something new is to be done."""
         if self._outcome is not None:
             self.stand_at(self._outcome.result())
             self._outcome = None
+        self._asked = time.monotonic()
 
     def stand_at(self, at: Position) -> None:
         """Moves to a position."""
@@ -122,44 +124,49 @@ class Cursor:
             self._ended -= missing
             self._not_before = max(self._not_before, now) + missing
 
-    def make_up_time(self, live: LiveSandbox, pause: Callable[[float], None] = time.sleep) -> None:
-        """Waits until a sandbox, and the clock that programs read, have caught up with the rollout.
+    @property
+    def waited(self) -> float:
+        """The seconds for which it had waited when what it does now was asked for; 0 if that never counts."""
+        return 0.0 if self.at.quiet_s == math.inf else max(0.0, self._asked - self.at.since)
 
-        The rollout does not count as having waited meanwhile: else the sandbox would be late again.
+    def make_up_time(self, live: LiveSandbox, pause: Callable[[float], None] = time.sleep) -> None:
+        """Waits until the rollout's own sandbox, and the clock that programs read, have caught up with the rollout.
+
+        The rollout then has waited for exactly as long as the sandbox has run.
 
         Args:
             live: the sandbox.
             pause: does the waiting, and may raise.
         """
+        self.await_time(live, pause)
+        if self.at.quiet_s < math.inf:
+            self._asked = time.monotonic()
+            self.at = replace(self.at, since=max(self.at.since, live.since))
+
+    def await_time(self, live: LiveSandbox, pause: Callable[[float], None] = time.sleep) -> None:
+        """Waits until another sandbox has caught up with the rollout; see `make_up_time`."""
         began = time.monotonic()
         missing = max(0.0, self._not_before - began)
-        live.let_run(max(self.at.waited, live.age() + missing), pause)
+        live.let_run(max(self.waited, live.age() + missing), pause)
         self._not_before = 0.0
-        self.leave_out(time.monotonic() - began)
+        passed = time.monotonic() - began
+        self._asked += passed
+        self.leave_out(passed)
 
     # -- answers --------------------------------------------------------------------------------------------------
 
     def lookup(
-        self,
-        call: ToolCall,
-        timeout: float,
-        grading: Grading | None = None,
-        *,
-        patient: bool = True,
-        waited: float | None = None,
+        self, call: ToolCall, timeout: float, grading: Grading | None = None, *, patient: bool = True
     ) -> Edge | None:
         """Returns the recorded answer to a call, if there is one that may be used; then holds the state it leads to.
 
-        Args:
-            call, timeout, grading: the call.
-            patient: wait for an eviction that is under way; otherwise it returns None then.
-            waited: seconds for which the rollout had waited when it made the call; None if it makes it now.
+        If not `patient`, it does not wait for an eviction that is under way, and returns None.
         """
         at, holds = self.at, self._services.holds
         if at.private:
             return None
         evictions = holds.evictions
-        edge = self._look_up(call, timeout, waited, retire=patient)
+        edge = self._look_up(call, timeout, retire=patient)
         if edge is not None and grading is not None and grading.executions > 1:
             counts = self._services.graph.grades(at.state, call.key)
             edge = edge if grading.is_settled(counts, edge.grade) else None
@@ -170,7 +177,7 @@ class Cursor:
             return edge
         if patient:
             holds.wait_for_evictions()
-            again = self._look_up(call, timeout, waited)
+            again = self._look_up(call, timeout)
             if again is not None and again.id == edge.id:
                 return again
         self.hold.stand(at.state)
@@ -200,10 +207,12 @@ class Cursor:
         at, services = self.at, self._services
         if at.private:
             return None
-        due_s = services.graph.due_in(at.state, call, timeout, services.backend.name, at.waited)
+        due_s = services.graph.due_in(at.state, call, timeout, services.backend.name, self.waited)
         if due_s is None:
             return None
+        began = time.monotonic()
         pause(due_s)
+        self._asked += time.monotonic() - began
         return self.lookup(call, timeout)
 
     def claim(
@@ -229,10 +238,9 @@ class Cursor:
         if at.private or tool.stochastic or not tool.cacheable:
             return None
         patience = Patience(lambda: self._forecast(tool, call, at_hand=at_hand), until, able=able)
-        waited = at.waited  # the wait for another execution does not count
-        look = partial(self.lookup, call, timeout, waited=waited)
+        look = partial(self.lookup, call, timeout)
         backend, task = self._services.backend.name, self._task
-        wanted = Wanted(at.state, call, timeout, backend, waited, at.quiet_s, look, patience, task)
+        wanted = Wanted(at.state, call, timeout, backend, self.waited, at.quiet_s, look, patience, task)
         return self._services.claims.claim(wanted, cancellation)
 
     def keeps(self, edge: Edge) -> bool:
@@ -271,17 +279,16 @@ class Cursor:
             self.stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course))
         elif at.quiet_s < math.inf:
             # It has waited as long as the rollout that gave the result, and for the call's own time.
-            self.at = replace(at, unshared=None, since=min(at.since, now - edge.waited) - edge.result.duration)
+            waited = max(self.waited, edge.waited) + edge.result.duration
+            self.at = replace(at, unshared=None, since=now - waited)
         elif at.unshared:
             self.at = replace(at, unshared=None)
         self._ended = now
 
-    def _look_up(
-        self, call: ToolCall, timeout: float, waited: float | None = None, *, retire: bool = True
-    ) -> Edge | None:
+    def _look_up(self, call: ToolCall, timeout: float, *, retire: bool = True) -> Edge | None:
         at, graph = self.at, self._services.graph
-        backend, waited = self._services.backend.name, at.waited if waited is None else waited
-        edge = graph.lookup(at.state, call, timeout, backend, waited=waited, quiet_s=at.quiet_s)
+        backend = self._services.backend.name
+        edge = graph.lookup(at.state, call, timeout, backend, waited=self.waited, quiet_s=at.quiet_s)
         if edge is None or not edge.asked:
             return edge
         tool = self._recipe.environment.tools.get(call.name)
