@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -329,3 +330,27 @@ def test_many_at_once() -> None:
     assert most <= 8
     lab.pool.close()
     assert lab.backend.live == {}
+
+
+def test_one_in_which_something_runs_is_closed_last(lab: Lab) -> None:
+    """Another one would have to run for as long, while its rollout waits."""
+    runs, later, idle, used = (lab.open() for _ in range(4))
+    for live in (runs, later, idle):
+        live.observation = replace(live.sandbox.observe(), active=None if live is idle else "a loop is running")
+        lab.pool.rest(live)
+    runs.since -= 100.0
+    later.since -= 0.5
+    assert lab.pool.has_room
+    lab.open()
+    assert not lab.alive(idle)
+    assert not lab.pool.has_room, "a rollout would have to wait"
+    began = time.monotonic()
+    lab.open()
+    assert time.monotonic() - began >= 0.5, "others might have ended meanwhile"
+    assert not lab.alive(later)
+    with threads(1) as others:
+        waiting = others.submit(lab.open)
+        eventually(lambda: lab.pool.full)
+        lab.pool.discard(used)
+        waiting.result(60)
+    assert lab.alive(runs)

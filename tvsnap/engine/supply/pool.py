@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Literal
 
 from tvsnap.engine.live_sandbox import LiveSandbox, Origin
@@ -26,6 +28,13 @@ LOOK_AGAIN = 0.2  # seconds between two looks at the memory, and at dropped roll
 QUIET = 1  # processes of a sandbox in which nothing happens by itself: the shell alone
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Ticket:
+    """A thread that waits for room, since `began`, by time.monotonic()."""
+
+    began: float
+
+
 class SandboxPool:
     """Live sandboxes by state. Thread-safe.
 
@@ -33,6 +42,9 @@ class SandboxPool:
     state), ready (made ahead of time, not used yet), or being closed. If room is needed, the parked ones are closed
     first, then the ready ones, then the resting ones. Threads of the pool close sandboxes, so that no rollout has to
     wait for that.
+
+    A resting sandbox in which something runs by itself is closed last: another one would have to run for as long. Who
+    needs its room waits first, for half of the time for which it has run, because others may end meanwhile.
 
     The memory that a sandbox takes is known only once it has worked, so the limit of memory can be exceeded: a caller
     that needs a sandbox waits while others work or are being closed, but not if waiting would free none.
@@ -55,7 +67,7 @@ class SandboxPool:
         self._patience = patience
         self._lock = threading.RLock()  # not created by the Condition: a signal could interrupt that
         self._changed = threading.Condition(self._lock)
-        self._queue: deque[object] = deque()  # tickets of the threads that wait for room
+        self._queue: deque[_Ticket] = deque()  # of the threads that wait for room
         self._opening: set[object] = set()  # tickets of the threads that are making a sandbox
         self._live: set[LiveSandbox] = set()
         self._closing: set[LiveSandbox] = set()  # a part of _live
@@ -81,9 +93,10 @@ class SandboxPool:
 
     @property
     def has_room(self) -> bool:
-        """Whether another sandbox can be made without waiting for a rollout to give one up."""
+        """Whether another sandbox can be made without waiting, and without making another rollout wait."""
         with self._lock:
-            spare = len(self._closing) + len(self._parked) + len(self._ready) + len(self._resting)
+            at_no_loss = sum(not _loss(live) for live in self._resting)
+            spare = len(self._closing) + len(self._parked) + len(self._ready) + at_no_loss
             return not self._queue and self._excess() <= spare and not self._is_too_heavy()
 
     @property
@@ -299,13 +312,12 @@ class SandboxPool:
 
     def _enter(self) -> object:
         """Waits for room, in the order of arrival; returns the ticket for it."""
-        ticket = object()
-        began = time.monotonic()
-        deadline = began + self._patience
+        ticket = _Ticket(time.monotonic())
+        deadline = ticket.began + self._patience
         with self._lock:
             self._queue.append(ticket)
             try:
-                while self._queue[0] is not ticket or not self._make_room(self._spare_memory(began)):
+                while self._queue[0] is not ticket or not self._make_room(self._spare_memory(ticket.began)):
                     if self._closed:
                         raise self._is_closed()
                     # No event is set when the wait for memory has become too long, or when a rollout was dropped.
@@ -385,12 +397,15 @@ class SandboxPool:
         if excess <= 0 and not heavy:
             return True
         if excess > len(self._closing) or heavy:
-            closing = self._close_one()
+            closing = self._close_one(2 * (time.monotonic() - self._queue[0].began))
             return excess <= 0 and not closing and not self._closing and not spare_memory
         return False
 
-    def _close_one(self) -> bool:
-        """Begins to close the least recently used sandbox that can be spared; returns whether there was one."""
+    def _close_one(self, most_lost: float = math.inf) -> bool:
+        """Begins to close the sandbox that can be spared best; returns whether there was one.
+
+        Of those that cost as much, it is the least recently used. At most `most_lost` seconds of a run are given up.
+        """
         if self._parked:
             live = next(iter(self._parked))
             self._pull(live)
@@ -398,7 +413,10 @@ class SandboxPool:
             live = next(iter(self._ready))
             del self._ready[live]
         elif self._resting:
-            live, _ = self._resting.popitem(last=False)
+            live = min(self._resting, key=_loss)
+            if _loss(live) > most_lost:
+                return False
+            del self._resting[live]
         else:
             return False
         self._start_closing(live)
@@ -472,3 +490,8 @@ class SandboxPool:
 
     def _is_closed(self) -> InfrastructureError:
         return InfrastructureError("the cache is closed")
+
+
+def _loss(live: LiveSandbox) -> float:
+    """Returns for how many seconds another sandbox would have to run in place of an idle one."""
+    return live.age() if live.observation is not None and live.observation.active else 0.0
