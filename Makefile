@@ -118,8 +118,7 @@ test: setup ## lint, type-check, and run the tests that need nothing else than m
 	@$(MAKE) --no-print-directory --jobs 2 lint short
 
 short: setup
-	@rm -f .pytest_cache/v/cache/lastfailed; \
-	$(PY) -m pytest --short -q -rfEs -n auto || { [ $$? = 1 ] && $(PY) -m tests.second_attempt; }
+	@$(PY) -m pytest --short -q -rfEs -n auto
 
 test-all: lint engines browser harbor harnesses openhands training ## the same, and all other tests: before it is said that something works
 	@$(PY) -m pytest -q -rfEs -n auto
