@@ -30,6 +30,7 @@ from tests.fakes.caches import (
 )
 from tvsnap import Budget, Verifier
 from tvsnap.cache import Cache
+from tvsnap.engine.claiming import patience
 from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.host.waiting import LATE_S, SLACK, SLACK_S, alike
 from tvsnap.model.errors import UsageError
@@ -392,6 +393,33 @@ def test_the_wait_for_another_execution_does_not_count(tmp_path: Path) -> None:
             gate.open.set()
             assert (first.result(60), second.result(60)) == (("done", "executed"), ("done", "coalesced"))
         assert gate.passed == 1
+
+
+def test_who_executes_it_beside_is_given_what_fitted_when_it_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then its own sandbox has run for longer."""
+    monkeypatch.setattr(patience, "FREE", 0.8)  # far more than SLACK_S and SLACK allow
+    job, arrived, opened = "(sleep 0.1; echo done > f) &", list[FakeSandbox](), threading.Event()
+
+    def hold(sandbox: FakeSandbox | None, command: str) -> None:
+        if command == "cat f" and sandbox is not None:
+            arrived.append(sandbox)
+            assert (opened if sandbox is arrived[0] else sandbox.interrupted).wait(60)
+
+    with open_cache(tmp_path, FakeBackend(hooks={"run": hold}), budget=NOT_PARKED) as cache, threads(2) as pool:
+        run(cache, job)
+        with cache.rollout("terminal") as one, cache.rollout("terminal") as other:
+            for rollout in (one, other):
+                ask(rollout, job)
+                rollout._engine.reach()
+            time.sleep(0.3)
+            first = pool.submit(ask, one, "cat f")
+            eventually(lambda: len(arrived) == 1)
+            second = pool.submit(ask, other, "cat f")
+            eventually(lambda: len(arrived) == 2)
+            opened.set()
+            assert (first.result(60)[1], second.result(60)[1]) == ("executed", "coalesced")
 
 
 def test_nobody_waits_for_a_call_that_is_made_at_another_time(tmp_path: Path) -> None:

@@ -132,16 +132,14 @@ class Cursor:
     def make_up_time(self, live: LiveSandbox, pause: Callable[[float], None] = time.sleep) -> None:
         """Waits until the rollout's own sandbox, and the clock that programs read, have caught up with the rollout.
 
-        The rollout then has waited for exactly as long as the sandbox has run.
+        The rollout then counts as having waited for no longer than the sandbox has run.
 
         Args:
             live: the sandbox.
             pause: does the waiting, and may raise.
         """
         self.await_time(live, pause)
-        if self.at.quiet_s < math.inf:
-            self._asked = time.monotonic()
-            self.at = replace(self.at, since=max(self.at.since, live.since))
+        self._let_pass(live.since - self.at.since)
 
     def await_time(self, live: LiveSandbox, pause: Callable[[float], None] = time.sleep) -> None:
         """Waits until another sandbox has caught up with the rollout; see `make_up_time`."""
@@ -149,9 +147,13 @@ class Cursor:
         missing = max(0.0, self._not_before - began)
         live.let_run(max(self.waited, live.age() + missing), pause)
         self._not_before = 0.0
-        passed = time.monotonic() - began
-        self._asked += passed
-        self.leave_out(passed)
+        self._let_pass(time.monotonic() - began)
+
+    def _let_pass(self, seconds: float) -> None:
+        """Leaves out time that has passed since the present call was made, for which `waited` stays as it is."""
+        if seconds > 0.0:
+            self._asked += seconds
+            self.leave_out(seconds)
 
     # -- answers --------------------------------------------------------------------------------------------------
 
