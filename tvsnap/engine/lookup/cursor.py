@@ -151,7 +151,7 @@ class Cursor:
 
     def _let_pass(self, seconds: float) -> None:
         """Leaves out time that has passed since the present call was made, for which `waited` stays as it is."""
-        if seconds > 0.0:
+        if seconds > 0.0 and self.at.quiet_s < math.inf:
             self._asked += seconds
             self.leave_out(seconds)
 
