@@ -19,7 +19,7 @@ import torch
 
 import tvsnap
 from tvsnap.images import ImageStore
-from tvsnap.plugins.training.agents import Agents, Branches, Played, Stragglers, command_in
+from tvsnap.plugins.training.agents import Agents, Branches, Played, Stragglers, command_in, trajectories
 from tvsnap.plugins.training.generation import ModelGenerator
 from tvsnap.plugins.training.loop import Learner, tree_advantages, variant
 from tvsnap.plugins.training.tasks import tasks
@@ -278,11 +278,37 @@ def test_branches_have_the_advantages_of_their_trees(tmp_path: Path, images: Ima
         ({"tokens": 0}, "tokens must be"),
         ({"seconds": 0.0}, "seconds must be"),
         ({"seconds": math.inf}, "seconds must be"),
+        ({"depths": 2}, "depths must be"),
+        ({"depths": [0]}, "each of depths must be"),
+        ({"credit": "stat"}, "credit must be one of rollout, state, tree"),
     ],
 )
 def test_branches_that_make_no_sense(tokenizer: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(tvsnap.UsageError, match=message):
         asyncio.run(Agents(Scripted(tokenizer, ("ls",)), tokenizer).branch(None, [], **options))
+
+
+def test_there_is_no_other_credit(tokenizer: Any) -> None:
+    unknown: Any = "stat"
+    with pytest.raises(tvsnap.UsageError, match="credit must be one of rollout, state, tree"):
+        asyncio.run(Agents(Scripted(tokenizer, ("ls",)), tokenizer).play(None, [], 2, credit=unknown))
+
+
+@pytest.mark.parametrize("name", ["loop", "loop-state", "tree-grpo"])
+def test_what_is_learned_of_rollouts_and_branches(model: Any, name: str) -> None:
+    """Nothing of what was not graded, and of what then is alone only if it was compared with others before."""
+    (task,) = tasks(n=1, kinds=["count"])
+    given = None if name == "loop" else (0.5,)
+
+    def rollout(reward: float | None) -> Played:
+        grade = None if reward is None else tvsnap.Grade(reward)
+        return Played(task, 0, [5, 6, 7], [(1, 3)], grade=grade, advantages=given if grade else None)
+
+    group, stopped, failed = [rollout(1.0), rollout(0.0), rollout(None)], [rollout(1.0)], [rollout(None)]
+    told = trajectories([group, stopped, failed, [rollout(None), rollout(0.0)]])
+    assert [[one.reward for one in each] for each in told] == [[1.0, 0.0], *([] if given is None else [[1.0], [0.0]])]
+    update = Learner(model, variant(name)).learn(told)
+    assert update.kept == sum(map(len, told))
 
 
 def test_rollouts_are_the_same_with_the_cache_and_without(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:

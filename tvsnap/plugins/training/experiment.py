@@ -31,7 +31,7 @@ import tvsnap
 import tvsnap.aio
 from tvsnap.plugins.extras import brought_by
 from tvsnap.plugins.training import comparison, reports
-from tvsnap.plugins.training.agents import Agents, Played, Stragglers
+from tvsnap.plugins.training.agents import Agents, Played, Stragglers, trajectories
 from tvsnap.plugins.training.generation import Generator, ModelGenerator, ServerGenerator
 from tvsnap.plugins.training.loop import Learner, Settings, variant, with_adapter
 from tvsnap.plugins.training.policy import policy, tokenizer_of, with_mistakes
@@ -214,8 +214,7 @@ async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path
                 more = await agents.branch(cache, group, chance, states=states, n=n, epoch=epoch, credit=credit)
                 groups += more.groups
         played, after = time.perf_counter(), counted.stats()
-        graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
-        updates.append(asdict(await asyncio.to_thread(learner.learn, [group for group in graded if len(group) > 1])))
+        updates.append(asdict(await asyncio.to_thread(learner.learn, trajectories(groups))))
         spent = {
             "generating_s": agents.generator.generating_s - generating,
             "playing_s": played - began,
