@@ -268,8 +268,8 @@ class Agents:
             seed: another text has the model draw other tokens.
             states: from how many states branches begin, at most: in all, and with a budget at a time.
             n: how many begin in each.
-            depths: only in states after so many commands, such as `[1, 2]`; by default in those in which several rollouts
-                stood whose rewards differ, the most different ones first.
+            depths: only in states after so many commands, such as `[1, 2]`; by default in those in which several
+                rollouts stood whose rewards differ, the most different ones first.
             tokens: that the model may write; None for any number.
             seconds: that may pass; None for any number.
             reseed: give the branches of a state different random numbers, see `tvsnap.Rollout.fork`.

@@ -45,8 +45,8 @@ class Settings:
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         gradient_norm: gradients are scaled down to this norm.
-        most_log_ratio: an iteration ends when the mean of the logarithms of the ratios of a mini-batch's tokens is larger
-            than this, up or down, or is no number. They are those of tokens with each `ratio`.
+        most_log_ratio: an iteration ends when the mean of the logarithms of the ratios of a mini-batch's tokens is
+            larger than this, up or down, or is no number. They are those of tokens with each `ratio`.
     """
 
     ratio: Ratio = "token"
@@ -343,8 +343,8 @@ class Learner:
             groups: the rollouts, those of one task together.
 
         Raises:
-            UsageError: a group has fewer than two rollouts, and credit is by rollout; or credit is by state or tree, and
-                a rollout has no advantages.
+            UsageError: a group has fewer than two rollouts, and credit is by rollout; or credit is by state or tree,
+                and a rollout has no advantages.
         """
         settings = self.settings
         weighed = [each for group in groups for each in self._weighed(group)]
