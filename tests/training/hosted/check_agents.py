@@ -433,6 +433,21 @@ def test_stragglers_are_cancelled(tmp_path: Path, images: ImageStore, tokenizer:
         assert 2 <= len(group) < 6
 
 
+def test_a_straggler_that_had_not_begun_has_no_reward(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    """It is left out of its group, and of what its task's states are worth."""
+    (task,) = tasks(n=1, kinds=["count"])
+    agents = Agents(Scripted(tokenizer, ("pwd",)), tokenizer, at_once=1)
+
+    async def go() -> tuple[list[Played], int]:
+        async with tvsnap.AsyncCache(tmp_path, images=images) as cache:
+            (group,) = await agents.play(cache, [task], 6, stragglers=Stragglers(1 / 6, 0.0))
+            return group, len((await cache.values(task.name)).rollouts)
+
+    group, rewarded = asyncio.run(asyncio.wait_for(go(), 120))
+    assert 1 <= len(group) < 6
+    assert rewarded == len(group)
+
+
 @pytest.mark.parametrize("options", [{"share": 0.0}, {"share": 1.5}, {"seconds": -1.0}, {"seconds": math.inf}])
 def test_stragglers_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(tvsnap.UsageError):

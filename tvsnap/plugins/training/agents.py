@@ -117,6 +117,7 @@ class Stragglers:
         share: of the group's rollouts that are to have ended, from 0 to 1; then the others' time begins.
         seconds: that the others have from then on.
         grade: whether those that were cancelled are graded as they stand; otherwise they are left out of their group.
+            Those that had written nothing are left out in any case, and have no reward.
     """
 
     share: float = 0.75
@@ -379,10 +380,11 @@ class Agents:
             await _end(running)
         for one, rollout in zip(ones, rollouts, strict=True):
             one.rollout = rollout.id
-        late = [(one, rollout) for one, rollout in zip(ones, rollouts, strict=True) if one.cancelled]
         if stragglers is not None and stragglers.grade:
+            begun = [one for one in ones if one.turns]  # of one that wrote nothing, there is nothing to learn
+            late = [(one, rollout) for one, rollout in zip(ones, rollouts, strict=True) if one.cancelled and one.turns]
             await together([self._grade(*pair) for pair in late])
-            return [one for one in ones if one.turns]  # of one that wrote nothing, there is nothing to learn
+            return begun
         return [one for one in ones if not one.cancelled]
 
     async def _play(self, one: Played, rollout: Any, seed: Sequence[object], room: asyncio.Semaphore) -> None:
@@ -403,11 +405,7 @@ class Agents:
             one.turns.append((len(one.tokens), len(one.tokens) + len(tokens)))
             one.tokens.extend(tokens)
             await self._act(one, rollout)
-        if one.failed:
-            one.grade = Grade(0.0)
-            await rollout.record(0.0)
-        else:
-            await self._grade(one, rollout)
+        await self._grade(one, rollout)
 
     def prompt(self, task: Task) -> list[int]:
         """Returns what a rollout begins with, as tokens.
@@ -472,6 +470,10 @@ class Agents:
         one.tokens.extend(self._encode(after))
 
     async def _grade(self, one: Played, rollout: Any) -> None:
+        if one.failed:
+            one.grade = Grade(0.0)
+            await rollout.record(0.0)
+            return
         began = time.perf_counter()
         with contextlib.suppress(GradingFailed):
             one.grade = await rollout.grade(one.task.verifier)
