@@ -319,8 +319,10 @@ class Learner:
         """Returns, for each rollout, the logarithms of the probabilities of the tokens that the model wrote.
 
         Args:
-            trajectories: the rollouts.
+            trajectories: the rollouts; one in which nothing was written has none.
         """
+        if not trajectories:
+            return []
         device = next(self.model.parameters()).device
         longest = max(len(one.tokens) for one in trajectories)
         ids = torch.zeros(len(trajectories), longest, dtype=torch.long, device=device)
@@ -331,7 +333,7 @@ class Learner:
         logits = self.model(input_ids=ids, attention_mask=mask).logits
         log_probs = []
         for row, one in enumerate(trajectories):
-            at = torch.tensor(one.written, device=device)
+            at = torch.tensor(one.written, dtype=torch.long, device=device)
             of = logits[row, at - 1].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
             log_probs.append(of.gather(-1, ids[row, at].unsqueeze(-1)).squeeze(-1))
         return log_probs
