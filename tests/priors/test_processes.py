@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import multiprocessing
 import os
 import signal
 import sqlite3
@@ -107,3 +108,25 @@ def test_a_file_that_another_has_locked_is_said_so(tmp_path: Path, monkeypatch: 
                 cache.clear()
             other.execute("ROLLBACK")
         assert cache.clear() == 1
+
+
+def test_a_process_that_was_forked_while_the_model_was_asked_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """As the workers of a model do that are forked when it is asked first: they live on, with all open files."""
+    forked = multiprocessing.get_context("fork")
+    workers = list[multiprocessing.context.ForkProcess]()
+    rests = forked.Event()
+
+    def ask() -> list[str]:
+        if not workers:
+            workers.append(forked.Process(target=rests.wait, args=(60,)))
+            workers[0].start()
+        return ["a"]
+
+    with PriorCache(tmp_path / "priors.db", refresh=1.0) as cache:
+        cache.prior("go", ACTIONS, ask, state="1")
+        began = time.monotonic()
+        assert cache.prior("go", ACTIONS, ask, state="1").source == "asked"
+        took = time.monotonic() - began
+    rests.set()
+    workers[0].join()
+    assert took < 30

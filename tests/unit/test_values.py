@@ -339,6 +339,14 @@ def test_advantages_of_turns_and_tokens() -> None:
         credit.by_turn(2, setup=1)
 
 
+@pytest.mark.parametrize("turns", [[(2, 4), (5, 9)], [(2, 4), (3, 6)], [(5, 6), (2, 4)], [(-2, 2)], [(4, 2)]], ids=str)
+def test_turns_that_are_none_of_the_tokens_give_no_row(turns: list[tuple[int, int]]) -> None:
+    """Such a row would be longer than the rollout, or have the advantage of one turn in another's place."""
+    credit = Credit("r", 1.0, 0.5, (1,), ("a",), (2,), (0.5,), (0.25,), -0.1, True)
+    with pytest.raises(UsageError, match="turns must be in order and end at 8"):
+        credit.by_token(turns, 8)
+
+
 def test_rollouts_that_share_no_states_are_apart(cache: Cache) -> None:
     ids = [play(cache, ["echo 1 > f"], reward, salt=salt) for salt in ("a", "b") for reward in (1.0, 0.0)]
     values = cache.values("t")

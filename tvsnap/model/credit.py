@@ -176,13 +176,20 @@ class Credit:
 
         Args:
             turns: the agent's tokens, turn by turn: the first one, and the one after the last.
-            tokens: the number of tokens.
+            tokens: the number of tokens. If the trainer cuts a rollout off, its turns are to be cut off, too.
             setup: see `by_turn`.
             ended: see `by_turn`.
 
         Raises:
-            UsageError: see `by_turn`.
+            UsageError: turns overlap, are not in order, or end after the last token; or see `by_turn`.
         """
+        at = 0
+        for first, end in turns:
+            if not at <= first <= end <= tokens:
+                raise UsageError(
+                    f"turns must be in order and end at {tokens} at most, where the tokens end; not {list(turns)}"
+                )
+            at = end
         values = [0.0] * tokens
         for (first, end), advantage in zip(turns, self.by_turn(len(turns), setup=setup, ended=ended), strict=True):
             values[first:end] = [advantage] * (end - first)

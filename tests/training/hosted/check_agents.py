@@ -19,7 +19,7 @@ import torch
 
 import tvsnap
 from tvsnap.images import ImageStore
-from tvsnap.plugins.training.agents import Agents, Branches, Played, Stragglers, command_in
+from tvsnap.plugins.training.agents import Agents, Branches, Played, Stragglers, command_in, trajectories
 from tvsnap.plugins.training.generation import ModelGenerator
 from tvsnap.plugins.training.loop import Learner, tree_advantages, variant
 from tvsnap.plugins.training.tasks import tasks
@@ -278,11 +278,37 @@ def test_branches_have_the_advantages_of_their_trees(tmp_path: Path, images: Ima
         ({"tokens": 0}, "tokens must be"),
         ({"seconds": 0.0}, "seconds must be"),
         ({"seconds": math.inf}, "seconds must be"),
+        ({"depths": 2}, "depths must be"),
+        ({"depths": [0]}, "each of depths must be"),
+        ({"credit": "stat"}, "credit must be one of rollout, state, tree"),
     ],
 )
 def test_branches_that_make_no_sense(tokenizer: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(tvsnap.UsageError, match=message):
         asyncio.run(Agents(Scripted(tokenizer, ("ls",)), tokenizer).branch(None, [], **options))
+
+
+def test_there_is_no_other_credit(tokenizer: Any) -> None:
+    unknown: Any = "stat"
+    with pytest.raises(tvsnap.UsageError, match="credit must be one of rollout, state, tree"):
+        asyncio.run(Agents(Scripted(tokenizer, ("ls",)), tokenizer).play(None, [], 2, credit=unknown))
+
+
+@pytest.mark.parametrize("name", ["loop", "loop-state", "tree-grpo"])
+def test_what_is_learned_of_rollouts_and_branches(model: Any, name: str) -> None:
+    """Nothing of what was not graded, and of what then is alone only if it was compared with others before."""
+    (task,) = tasks(n=1, kinds=["count"])
+    given = None if name == "loop" else (0.5,)
+
+    def rollout(reward: float | None) -> Played:
+        grade = None if reward is None else tvsnap.Grade(reward)
+        return Played(task, 0, [5, 6, 7], [(1, 3)], grade=grade, advantages=given if grade else None)
+
+    group, stopped, failed = [rollout(1.0), rollout(0.0), rollout(None)], [rollout(1.0)], [rollout(None)]
+    told = trajectories([group, stopped, failed, [rollout(None), rollout(0.0)]])
+    assert [[one.reward for one in each] for each in told] == [[1.0, 0.0], *([] if given is None else [[1.0], [0.0]])]
+    update = Learner(model, variant(name)).learn(told)
+    assert update.kept == sum(map(len, told))
 
 
 def test_rollouts_are_the_same_with_the_cache_and_without(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
@@ -405,6 +431,21 @@ def test_stragglers_are_cancelled(tmp_path: Path, images: ImageStore, tokenizer:
     else:
         assert not late
         assert 2 <= len(group) < 6
+
+
+def test_a_straggler_that_had_not_begun_has_no_reward(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    """It is left out of its group, and of what its task's states are worth."""
+    (task,) = tasks(n=1, kinds=["count"])
+    agents = Agents(Scripted(tokenizer, ("pwd",)), tokenizer, at_once=1)
+
+    async def go() -> tuple[list[Played], int]:
+        async with tvsnap.AsyncCache(tmp_path, images=images) as cache:
+            (group,) = await agents.play(cache, [task], 6, stragglers=Stragglers(1 / 6, 0.0))
+            return group, len((await cache.values(task.name)).rollouts)
+
+    group, rewarded = asyncio.run(asyncio.wait_for(go(), 120))
+    assert 1 <= len(group) < 6
+    assert rewarded == len(group)
 
 
 @pytest.mark.parametrize("options", [{"share": 0.0}, {"share": 1.5}, {"seconds": -1.0}, {"seconds": math.inf}])

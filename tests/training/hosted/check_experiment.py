@@ -14,7 +14,7 @@ import pytest
 import tvsnap
 from tvsnap.images import ImageStore
 from tvsnap.plugins.training.agents import Call, Played
-from tvsnap.plugins.training.experiment import main, options_of
+from tvsnap.plugins.training.experiment import main, options_of, warm_file
 from tvsnap.plugins.training.reports import differences
 from tvsnap.plugins.training.stateless import StatelessCache, errors
 from tvsnap.plugins.training.tasks import tasks
@@ -154,3 +154,47 @@ def test_what_differs_is_counted() -> None:
     found = differences(other, base)
     assert (found["rollouts"], found["other_tokens"], found["other_outputs"], found["other_rewards"]) == (4, 2, 2, 2)
     assert (found["in_one_only"], found["updates"], found["other_updates"]) == (2, 1, 1)
+    shorter = {**base, "epochs": [{**base["epochs"][0], "updates": []}]}
+    assert [differences(shorter, base)[name] for name in ("updates", "other_updates")] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--variant ppo", "no such algorithm: ppo; have: loop"),
+        ("--kinds nonsense", "no such family or kind of tasks: nonsense; have: file"),
+        ("--k 1", "--k must be 2 at least"),
+        ("--tasks 0", "--tasks must be"),
+        ("--tasks-each 0", "--tasks-each must be"),
+        ("--test-every 0", "--test-every must be"),
+        ("--at-once 0", "--at-once must be"),
+        ("--warm -5", "--warm must be"),
+        ("--rate nan", "learning_rate must be"),
+        ("--budget nan 5", "--budget needs"),
+        ("--budget 100 0", "--budget needs"),
+        ("--branch 0 2", "each number of --branch must be"),
+        ("--stragglers 2 60", "share must be"),
+        ("--stragglers 1 60 --methods loop", "--stragglers is not for --methods"),
+        ("--device nonsense", "--device nonsense: "),
+        ("--kinds", "--kinds: expected at least one"),
+    ],
+)
+def test_options_that_make_no_sense(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        options_of(["--setting", "small", "--device", "cpu", *words.split()])
+    assert f"error: {message}" in capsys.readouterr().err.replace("argument ", "")
+
+
+def test_a_warm_start_is_of_one_model_and_its_kinds_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later command with others, in the same folder, begins with a warm start of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a/model").mkdir(parents=True)
+    (tmp_path / "b/model").mkdir(parents=True)
+    options = ["--device", "cpu", "--warm", "3"]
+    files = [
+        warm_file(options_of([*options, "--model", model, "--kinds", *kinds]))
+        for model, kinds in (("own", ["file"]), ("own", ["count"]), ("a/model", ["file"]), ("b/model", ["file"]))
+    ]
+    assert len(set(files)) == 4
+    again = options_of([*options, "--model", str(tmp_path / "a/model"), "--kinds", "file", "--epochs", "3"])
+    assert warm_file(again) == files[2]

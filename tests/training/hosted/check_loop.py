@@ -218,6 +218,13 @@ def test_the_noise_of_a_gradient(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         learner.noise(told[:1])
 
 
+def test_log_probabilities_of_nothing() -> None:
+    learner = Learner(tiny())
+    written, nothing = learner.log_probs([groups()[0][0], Trajectory([1, 2, 3], [(2, 2)], 1.0)])
+    assert (len(written), len(nothing)) == (4, 0)
+    assert learner.log_probs([]) == []
+
+
 def test_only_what_the_model_wrote_counts() -> None:
     model = tiny()
     (one,) = groups(((1.0, 0.0),))[0][:1]

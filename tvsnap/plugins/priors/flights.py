@@ -53,7 +53,7 @@ class Flights:
         finally:
             with _table:
                 del _holders[lock]
-            os.close(descriptor)
+            _unlock(descriptor, byte)
 
     def _locked(self, byte: int) -> int:
         """Returns a descriptor that has the lock."""
@@ -70,6 +70,13 @@ class Flights:
                 raise
             raise MachineLacks(f"{self._path}: cannot be locked ({error.strerror}); keep it on a local disk") from error
         return descriptor
+
+
+def _unlock(descriptor: int, byte: int) -> None:
+    """Frees a lock, also for those processes that were forked meanwhile: they have the open file, too, and the lock."""
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, byte, 1, 0))
+    os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -14,9 +14,9 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tvsnap import Grade, InfrastructureError, ToolResult, UsageError
 from tvsnap.errors import GradingFailed, StateLost
@@ -117,6 +117,7 @@ class Stragglers:
         share: of the group's rollouts that are to have ended, from 0 to 1; then the others' time begins.
         seconds: that the others have from then on.
         grade: whether those that were cancelled are graded as they stand; otherwise they are left out of their group.
+            Those that had written nothing are left out in any case, and have no reward.
     """
 
     share: float = 0.75
@@ -218,8 +219,9 @@ class Agents:
             The rollouts, those of one task together.
 
         Raises:
-            UsageError: credit by state is wanted of rollouts that nothing is recorded of.
+            UsageError: there is no such credit, or credit by state is wanted of rollouts that nothing is recorded of.
         """
+        _check_credit(credit)
         async with contextlib.AsyncExitStack() as stack:
             groups, listed = [], Counter[tuple[str, str]]()
             for task in tasks:
@@ -267,8 +269,8 @@ class Agents:
             seed: another text has the model draw other tokens.
             states: from how many states branches begin, at most: in all, and with a budget at a time.
             n: how many begin in each.
-            depths: only in states after so many commands; by default in those in which several rollouts stood whose
-                rewards differ, the most different ones first.
+            depths: only in states after so many commands, such as `[1, 2]`; by default in those in which several
+                rollouts stood whose rewards differ, the most different ones first.
             tokens: that the model may write; None for any number.
             seconds: that may pass; None for any number.
             reseed: give the branches of a state different random numbers, see `tvsnap.Rollout.fork`.
@@ -280,9 +282,14 @@ class Agents:
             The branches; states that nothing leads to any more are left out.
 
         Raises:
-            UsageError: `states`, `n` or `tokens` is less than 1, `seconds` is not larger than 0, nothing is recorded of
-                the rollouts, or a branch cannot be reseeded.
+            UsageError: `states`, `n`, `tokens` or one of `depths` is less than 1, `seconds` is not larger than 0, there
+                is no such credit, nothing is recorded of the rollouts, or a branch cannot be reseeded.
         """
+        _check_credit(credit)
+        if not isinstance(depths, Collection):
+            raise UsageError(f"depths must be a list of whole numbers, not {depths!r}")
+        for depth in depths:
+            check_least("each of depths", depth)
         check_least("states", states)
         check_least("n", n)
         if tokens is not None:
@@ -373,10 +380,11 @@ class Agents:
             await _end(running)
         for one, rollout in zip(ones, rollouts, strict=True):
             one.rollout = rollout.id
-        late = [(one, rollout) for one, rollout in zip(ones, rollouts, strict=True) if one.cancelled]
         if stragglers is not None and stragglers.grade:
+            begun = [one for one in ones if one.turns]  # of one that wrote nothing, there is nothing to learn
+            late = [(one, rollout) for one, rollout in zip(ones, rollouts, strict=True) if one.cancelled and one.turns]
             await together([self._grade(*pair) for pair in late])
-            return [one for one in ones if one.turns]  # of one that wrote nothing, there is nothing to learn
+            return begun
         return [one for one in ones if not one.cancelled]
 
     async def _play(self, one: Played, rollout: Any, seed: Sequence[object], room: asyncio.Semaphore) -> None:
@@ -397,11 +405,7 @@ class Agents:
             one.turns.append((len(one.tokens), len(one.tokens) + len(tokens)))
             one.tokens.extend(tokens)
             await self._act(one, rollout)
-        if one.failed:
-            one.grade = Grade(0.0)
-            await rollout.record(0.0)
-        else:
-            await self._grade(one, rollout)
+        await self._grade(one, rollout)
 
     def prompt(self, task: Task) -> list[int]:
         """Returns what a rollout begins with, as tokens.
@@ -466,6 +470,10 @@ class Agents:
         one.tokens.extend(self._encode(after))
 
     async def _grade(self, one: Played, rollout: Any) -> None:
+        if one.failed:
+            one.grade = Grade(0.0)
+            await rollout.record(0.0)
+            return
         began = time.perf_counter()
         with contextlib.suppress(GradingFailed):
             one.grade = await rollout.grade(one.task.verifier)
@@ -491,6 +499,25 @@ def command_in(text: str) -> str | None:
         text = text.partition("\n```")[0]
     text = text.strip()
     return None if not text or _SAYS_DONE.match(text) or "\0" in text else text
+
+
+def trajectories(groups: Iterable[Sequence[Played]]) -> list[list[Trajectory]]:
+    """Returns what the learner learns from in groups of rollouts, those of `Agents.play` and `Agents.branch`.
+
+    Rollouts without a grade are left out. So is one that then is alone in its group, as there is nothing to compare it
+    with, unless it has advantages by state or tree.
+
+    Args:
+        groups: the rollouts, those of one task, or the branches of one state, together.
+    """
+    graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
+    return [group for group in graded if len(group) > 1 or (group and group[0].advantages is not None)]
+
+
+def _check_credit(credit: Credit) -> None:
+    """Raises UsageError unless there is such a credit."""
+    if credit not in get_args(Credit):
+        raise UsageError(f"credit must be one of {', '.join(get_args(Credit))}, not {credit!r}")
 
 
 async def _give(credit: Credit, cache: Any, group: Sequence[Played]) -> None:

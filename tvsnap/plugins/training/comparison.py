@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tvsnap.plugins.training.agents import Agents, Played, together
+from tvsnap.plugins.training.agents import Agents, Played, together, trajectories
 from tvsnap.plugins.training.loop import Learner, Settings
 from tvsnap.plugins.training.reports import markdown, mean
 from tvsnap.plugins.training.tasks import Task
@@ -82,8 +82,7 @@ async def compare(
             depths,
         )
         played = time.monotonic()
-        graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
-        compared = [group for group in graded if len(group) > 1]
+        compared = trajectories(groups)
         noise = await asyncio.to_thread(learner.noise, compared) if len(compared) > 1 else None
         measured = time.monotonic()
         update = await asyncio.to_thread(learner.learn, compared)

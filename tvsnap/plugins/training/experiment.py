@@ -12,9 +12,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import hashlib
 import importlib.util
 import json
+import math
 import multiprocessing
+import os
 import random
 import secrets
 import signal
@@ -31,8 +34,8 @@ import tvsnap
 import tvsnap.aio
 from tvsnap.plugins.extras import brought_by
 from tvsnap.plugins.training import comparison, reports
-from tvsnap.plugins.training.agents import Agents, Played, Stragglers
-from tvsnap.plugins.training.generation import Generator, ModelGenerator, ServerGenerator
+from tvsnap.plugins.training.agents import Agents, Played, Stragglers, trajectories
+from tvsnap.plugins.training.generation import Generator, ModelGenerator, ServerGenerator, check_least
 from tvsnap.plugins.training.loop import Learner, Settings, variant, with_adapter
 from tvsnap.plugins.training.policy import policy, tokenizer_of, with_mistakes
 from tvsnap.plugins.training.stateless import StatelessCache, errors
@@ -129,18 +132,29 @@ def warm_up(model: Any, agents: Agents, options: Any) -> list[float]:
 def begun(model: Any, agents: Agents, options: Any) -> dict[str, torch.Tensor]:
     """Returns what all runs begin with: the weights that are trained, after the warm start.
 
-    They are kept in the folder of the results, so that a later command can add runs that begin alike.
+    They are kept in the folder of the results, so that a later command with the same model and the same kinds of tasks
+    can add runs that begin alike.
     """
-    path = options.out / f"warm-{Path(options.model).name}-{options.warm}.pt"
+    path = warm_file(options)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not path.exists():
         began = time.perf_counter()
         losses = warm_up(model, agents, options)
         if losses:
             print(f"warm start: loss {losses[0]:.2f} to {losses[-1]:.2f}, {time.perf_counter() - began:.0f} s")
-        torch.save({name: value.clone() for name, value in model.state_dict().items() if name in trained}, path)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        torch.save({name: value.clone() for name, value in model.state_dict().items() if name in trained}, unfinished)
+        unfinished.replace(path)  # a command that is interrupted leaves no file that is cut off
     weights: dict[str, torch.Tensor] = torch.load(path, map_location=options.device, weights_only=True)
     return weights
+
+
+def warm_file(options: Any) -> Path:
+    """Returns where weights are kept after a warm start: other files for other models, and for other kinds of tasks."""
+    place = str(Path(options.model).absolute()) if Path(options.model).exists() else options.model
+    digest = hashlib.sha256(json.dumps([place, options.kinds]).encode()).hexdigest()[:8]
+    out: Path = options.out
+    return out / f"warm-{Path(options.model).name}-{options.warm}-{digest}.pt"
 
 
 @contextlib.asynccontextmanager
@@ -214,8 +228,7 @@ async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path
                 more = await agents.branch(cache, group, chance, states=states, n=n, epoch=epoch, credit=credit)
                 groups += more.groups
         played, after = time.perf_counter(), counted.stats()
-        graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
-        updates.append(asdict(await asyncio.to_thread(learner.learn, [group for group in graded if len(group) > 1])))
+        updates.append(asdict(await asyncio.to_thread(learner.learn, trajectories(groups))))
         spent = {
             "generating_s": agents.generator.generating_s - generating,
             "playing_s": played - began,
@@ -333,9 +346,9 @@ def options_of(arguments: Sequence[str] | None) -> Any:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--setting", choices=SETTINGS, help="by default large with a CUDA device, and else small")
     parser.add_argument("--variant", default="loop")
-    parser.add_argument("--kinds", nargs="*", help="of tasks, see the guide")
-    parser.add_argument("--modes", nargs="*", default=["tvsnap"], choices=MODES)
-    parser.add_argument("--methods", nargs="*", default=[], choices=comparison.METHODS, help="compare these algorithms")
+    parser.add_argument("--kinds", nargs="+", help="of tasks, see the guide")
+    parser.add_argument("--modes", nargs="+", default=["tvsnap"], choices=MODES)
+    parser.add_argument("--methods", nargs="+", default=[], choices=comparison.METHODS, help="compare these algorithms")
     budget = "what each may use for rollouts and learning"
     parser.add_argument("--budget", type=float, nargs=2, metavar=("TOKENS", "SECONDS"), help=budget)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -358,10 +371,46 @@ def options_of(arguments: Sequence[str] | None) -> Any:
     for name, value in setting.items():
         if getattr(options, name) is None:
             setattr(options, name, value)
+    try:
+        check(options)
+    except tvsnap.UsageError as error:
+        parser.error(str(error))
     by_state = "--branch" if options.branch else f"--variant {options.variant}"
     if (options.branch or variant(options.variant).credit != "rollout") and not {*options.modes} <= {"tvsnap", "eager"}:
         parser.error(f"{by_state} needs --modes tvsnap or eager: without its graph, states are not known")
     return options
+
+
+def check(options: Any) -> None:
+    """Raises UsageError for options that make no sense, before anything is trained."""
+    for name in ("epochs", "tasks", "tasks_each", "test_every", "turns", "tokens", "rows", "at_once", "processes"):
+        check_least(f"--{name.replace('_', '-')}", getattr(options, name))
+    if options.k < 2:
+        raise tvsnap.UsageError(
+            f"--k must be 2 at least, as a rollout is compared with others of its task, not {options.k}"
+        )
+    for name in ("warm", "tests"):
+        if getattr(options, name) < 0:
+            raise tvsnap.UsageError(f"--{name} must be a whole number from 0 on, not {getattr(options, name)}")
+    tokens, seconds = options.budget
+    if not (1 <= tokens < math.inf and 0 < seconds < math.inf):
+        raise tvsnap.UsageError(
+            f"--budget needs 1 token at least and seconds above 0, both finite, not {tokens:g} {seconds:g}"
+        )
+    for number in options.branch or ():
+        check_least("each number of --branch", number)
+    if options.stragglers:
+        if options.methods:
+            raise tvsnap.UsageError(
+                "--stragglers is not for --methods, which play all rollouts to their ends: leave it out"
+            )
+        Stragglers(*options.stragglers)
+    variant(options.variant, learning_rate=options.rate)
+    tasks("train", 0, kinds=options.kinds)
+    try:
+        torch.device(options.device)
+    except RuntimeError as error:
+        raise tvsnap.UsageError(f"--device {options.device}: {error}") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

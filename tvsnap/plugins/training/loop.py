@@ -45,8 +45,8 @@ class Settings:
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         gradient_norm: gradients are scaled down to this norm.
-        most_log_ratio: an iteration ends when the mean of the logarithms of a mini-batch's ratios is larger than this,
-            up or down, or is no number.
+        most_log_ratio: an iteration ends when the mean of the logarithms of the ratios of a mini-batch's tokens is
+            larger than this, up or down, or is no number. They are those of tokens with each `ratio`.
     """
 
     ratio: Ratio = "token"
@@ -177,7 +177,7 @@ class Update:
         kept: rollouts that took part: those with an advantage.
         steps: of the optimiser.
         loss: the mean over the steps.
-        log_ratio: the largest mean logarithm of a mini-batch's ratios, up or down.
+        log_ratio: the largest mean logarithm of the ratios of a mini-batch's tokens, up or down.
         gradient: the largest norm of a gradient before it was scaled down.
         stopped: whether the iteration ended early, as the policy had moved too far, or as `log_ratio` or `gradient` was
             no number (NaN or infinite), which no step is made with.
@@ -319,8 +319,10 @@ class Learner:
         """Returns, for each rollout, the logarithms of the probabilities of the tokens that the model wrote.
 
         Args:
-            trajectories: the rollouts.
+            trajectories: the rollouts; one in which nothing was written has none.
         """
+        if not trajectories:
+            return []
         device = next(self.model.parameters()).device
         longest = max(len(one.tokens) for one in trajectories)
         ids = torch.zeros(len(trajectories), longest, dtype=torch.long, device=device)
@@ -331,7 +333,7 @@ class Learner:
         logits = self.model(input_ids=ids, attention_mask=mask).logits
         log_probs = []
         for row, one in enumerate(trajectories):
-            at = torch.tensor(one.written, device=device)
+            at = torch.tensor(one.written, dtype=torch.long, device=device)
             of = logits[row, at - 1].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
             log_probs.append(of.gather(-1, ids[row, at].unsqueeze(-1)).squeeze(-1))
         return log_probs
@@ -343,7 +345,8 @@ class Learner:
             groups: the rollouts, those of one task together.
 
         Raises:
-            UsageError: a group has fewer than two rollouts.
+            UsageError: a group has fewer than two rollouts, and credit is by rollout; or credit is by state or tree,
+                and a rollout has no advantages.
         """
         settings = self.settings
         weighed = [each for group in groups for each in self._weighed(group)]
@@ -385,7 +388,7 @@ class Learner:
             tasks: the rollouts, those of one task together.
 
         Raises:
-            UsageError: there are fewer than two tasks, or fewer than two rollouts of one.
+            UsageError: there are fewer than two tasks; or see `learn`.
         """
         if len(tasks) < 2:
             raise UsageError("the variance of a gradient needs two tasks at least")
@@ -410,8 +413,9 @@ class Learner:
 
     def _weighed(self, group: Sequence[Trajectory]) -> list[tuple[Trajectory, list[float]]]:
         """Returns the rollouts of a group that have an advantage, each with those of its turns."""
-        settings = self.settings
-        compared = advantages([one.reward for one in group], settings)
+        settings, compared = self.settings, [0.0] * len(group)
+        if settings.credit == "rollout":
+            compared = advantages([one.reward for one in group], settings)
         all_of = [(one, one.weights(each, settings.credit)) for one, each in zip(group, compared, strict=True)]
         return [each for each in all_of if max(map(abs, each[1]), default=-1.0) >= settings.least_advantage]
 

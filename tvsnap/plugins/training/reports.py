@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,8 @@ def command() -> str:
 def differences(run: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, int]:
     """Returns in what a run differs from another one of the same seed, in the epochs and tests that both have.
 
+    An update that only one of them has made, as with another `--tasks-each`, counts as another one.
+
     Args:
         run: as the experiment writes it.
         base: the other.
@@ -91,7 +94,7 @@ def differences(run: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, in
     epochs = list(zip(run["epochs"], base["epochs"], strict=False))
     ours = {each["updates"]: each for each in run["tests"]}
     tests = [(ours[each["updates"]], each) for each in base["tests"] if each["updates"] in ours]
-    updates = [pair for a, b in epochs for pair in zip(a["updates"], b["updates"], strict=True)]
+    updates = [pair for a, b in epochs for pair in zip_longest(a["updates"], b["updates"])]
     if len(run["epochs"]) != len(base["epochs"]):
         tests = [pair for pair in tests if pair[0]["updates"] <= len(updates)]
     pairs, alone = [], 0
