@@ -165,6 +165,7 @@ def test_the_experiment_with_a_server_that_generates(peer: Peer, model: Any, tok
         part.save_pretrained(tmp_path / "model")
     arguments = ["--images", os.environ["TVSNAP_HOME"], "--model", str(tmp_path / "model"), "--device", "cpu"]
     arguments += ["--epochs", "2", "--tokens", "4", "--k", "2", "--warm", "1", "--kinds", "file", "--tests", "1"]
+    arguments += ["--tasks", "6"]  # those of one update
     main([*arguments, "--generator", peer.url, "--generator-model", "tiny", "--out", str(tmp_path / "out")])
     assert len(json.loads((tmp_path / "out" / "run-0-tvsnap.json").read_text())["epochs"]) == 2
     assert len(peer.adapters) == 3  # after the last update, the held-out tasks are played
