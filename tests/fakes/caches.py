@@ -118,6 +118,21 @@ class Gate:
             assert self.open.wait(60)
 
 
+@dataclass
+class First:
+    """Holds up the first that comes with a command until `open` is set, and the others until they are interrupted."""
+
+    command: str
+    arrived: list[FakeSandbox] = field(default_factory=list)
+    open: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, sandbox: FakeSandbox | None, subject: str) -> None:
+        if subject == self.command and sandbox is not None:
+            self.arrived.append(sandbox)
+            gate = self.open if sandbox is self.arrived[0] else sandbox.interrupted
+            assert gate.wait(60)
+
+
 def writes(path: str, data: bytes) -> Hook:
     """Returns a hook of the fake backend by which a sandbox's files change without its commands."""
 

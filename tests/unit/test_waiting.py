@@ -17,6 +17,7 @@ import pytest
 
 from tests.fakes.backend import FakeBackend, FakeSandbox
 from tests.fakes.caches import (
+    First,
     Gate,
     OddEnvironment,
     backend_of,
@@ -400,14 +401,8 @@ def test_who_executes_it_beside_is_given_what_fitted_when_it_asked(
 ) -> None:
     """By then its own sandbox has run for longer."""
     monkeypatch.setattr(patience, "FREE", 0.8)  # far more than SLACK_S and SLACK allow
-    job, arrived, opened = "(sleep 0.1; echo done > f) &", list[FakeSandbox](), threading.Event()
-
-    def hold(sandbox: FakeSandbox | None, command: str) -> None:
-        if command == "cat f" and sandbox is not None:
-            arrived.append(sandbox)
-            assert (opened if sandbox is arrived[0] else sandbox.interrupted).wait(60)
-
-    with open_cache(tmp_path, FakeBackend(hooks={"run": hold}), budget=NOT_PARKED) as cache, threads(2) as pool:
+    job, held = "(sleep 0.1; echo done > f) &", First("cat f")
+    with open_cache(tmp_path, FakeBackend(hooks={"run": held}), budget=NOT_PARKED) as cache, threads(2) as pool:
         run(cache, job)
         with cache.rollout("terminal") as one, cache.rollout("terminal") as other:
             for rollout in (one, other):
@@ -415,10 +410,10 @@ def test_who_executes_it_beside_is_given_what_fitted_when_it_asked(
                 rollout._engine.reach()
             time.sleep(0.3)
             first = pool.submit(ask, one, "cat f")
-            eventually(lambda: len(arrived) == 1)
+            eventually(lambda: len(held.arrived) == 1)
             second = pool.submit(ask, other, "cat f")
-            eventually(lambda: len(arrived) == 2)
-            opened.set()
+            eventually(lambda: len(held.arrived) == 2)
+            held.open.set()
             assert (first.result(60)[1], second.result(60)[1]) == ("executed", "coalesced")
 
 

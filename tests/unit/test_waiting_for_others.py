@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from tests.fakes import inside
 from tests.fakes.backend import FakeBackend, FakeSandbox
 from tests.fakes.caches import (
+    First,
     Gate,
     backend_of,
     bash,
@@ -37,21 +37,6 @@ CHANCE = "echo $RANDOM > f; cat f"
 def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets calls wait only where it is known that this pays."""
     monkeypatch.setattr(patience, "FREE", 0.0)
-
-
-@dataclass
-class First:
-    """Holds up the first that comes with a command until `open` is set, and the others until they are interrupted."""
-
-    command: str
-    arrived: list[FakeSandbox] = field(default_factory=list)
-    open: threading.Event = field(default_factory=threading.Event)
-
-    def __call__(self, sandbox: FakeSandbox | None, subject: str) -> None:
-        if subject == self.command and sandbox is not None:
-            self.arrived.append(sandbox)
-            gate = self.open if sandbox is self.arrived[0] else sandbox.interrupted
-            assert gate.wait(60)
 
 
 def together(count: int, command: str) -> tuple[FakeBackend, threading.Barrier]:

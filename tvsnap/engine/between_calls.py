@@ -153,21 +153,13 @@ class BetweenCalls:
     def fork_aside(self) -> LiveSandbox | None:
         """Returns a fork of the sandbox for a grade; None if a fork of the state's snapshot would do as well.
 
-        The grade is of the moment at which it is asked for: the time that the fork takes does not count. If something
-        runs by itself, the sandbox is made first if the rollout has none, because each fork of the snapshot would have
-        to run for as long as the rollout has waited.
+        If something runs by itself, the sandbox is made first if the rollout has none: each fork of the snapshot would
+        have to run for as long as the rollout has waited.
         """
-        at = self._cursor.at
-        if at.waited > PATIENCE and self._own.absent and self._services.pool.has_room:
+        if self._cursor.at.waited > PATIENCE and self._own.absent and self._services.pool.has_room:
             self.reach()
         forks = self.fork_unlike_others()
-        if not forks:
-            return None
-        [fork] = forks
-        own = self._own.standing_at(at.state)
-        if own is not None:
-            fork.since = own.since
-        return fork
+        return forks[0] if forks else None
 
     def fork_in_time(self, n: int) -> list[LiveSandbox]:
         """Returns forks of the sandbox if a fork of the state's snapshot would still have to run for as long.
