@@ -378,6 +378,27 @@ def test_the_sandbox_of_a_rollout(cache: AnyCache) -> None:
         assert (edge.reason, edge.result.output) == ("by hand", "what it printed")
 
 
+def test_the_state_of_a_sandbox_that_changes_by_itself(cache: AnyCache) -> None:
+    """Each look at a sandbox that was given out finds another state; whoever was told of one can be brought there."""
+    with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+        rollout.call("bash", {"command": "(while :; do date +%N >> /tmp/ticks; sleep 0.02; done) & cd /tmp"})
+        sandbox: AnySandbox = rollout.sandbox()
+        sandbox.write_file("/tmp/own", b"own")
+        state = rollout.state
+        sandbox.write_file("/tmp/own", b"newer")
+        assert rollout.state != state
+        with cache.materialise(state) as there:
+            assert there.read_file("/tmp/own") == b"own"
+        with cache.fork(state, 2) as forks:
+            assert [fork.read_file("/tmp/own") for fork in forks] == [b"own", b"own"]
+        with cache.resume(state) as resumed:
+            assert resumed.call("bash", {"command": "cat own"}).output == "own"
+        with rollout.fork(2) as branches:
+            for branch in branches:
+                assert branch.call("bash", {"command": "cat own"}).output == "newer"
+        assert rollout.call("bash", {"command": "cat own"}).output == "newer"
+
+
 def test_keeping_needs_a_sandbox(cache: AnyCache) -> None:
     with (
         cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout,

@@ -20,7 +20,7 @@ from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.engine.transcript import Transcript
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolCall, ToolResult
-from tvsnap.model.errors import InfrastructureError, SandboxDied, StateLost, UsageError
+from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied, StateLost, UsageError
 from tvsnap.sandboxes.protocol import Sandbox
 
 OUTSIDE = "(outside)"
@@ -112,6 +112,20 @@ class BetweenCalls:
             self._cursor.stand_at(self._recorder.branch_off(execution, aftermath, reason, step))
             live.state, live.observation, live.since = self._cursor.at.state, observation, self._cursor.at.since
         live.sandbox.note()  # from here on, changes count as new ones
+
+    def keep_fleeting(self) -> None:
+        """Snapshots the present state if the sandbox was given out, and something runs by itself in it.
+
+        Nothing else would lead there: the next look finds a change, and names another state, because who has made the
+        change cannot be told. If no snapshot can be taken, who asks for that state gets the reason.
+
+        Raises:
+            InfrastructureError: the snapshot failed.
+        """
+        live = self._own.live if self._own.exposed else None
+        if live is not None and live.observation is not None and live.observation.active:
+            with contextlib.suppress(NotCheckpointable):
+                self.snapshot()
 
     def snapshot(self) -> bool:
         """Snapshots the present state; returns whether a sandbox of the rollout's own stands there."""

@@ -125,12 +125,14 @@ class RolloutEngine:
     def where(self) -> Position:
         """Returns its position; waits until the outcome of the last call is known.
 
-        A sandbox that was given out is observed, because it may have been changed.
+        A sandbox that was given out is observed, because it may have been changed, and kept if it would change by
+        itself.
         """
         if self._own.exposed:
             with self._turn, self._services.home.in_place():
                 if not self._closed:
                     self._catch_up()
+                    self._between.keep_fleeting()
         return self._cursor.where()
 
     def call(self, operation: Call, cancellation: Cancellation | None = None) -> ToolResult:
@@ -302,6 +304,7 @@ class RolloutEngine:
             raise UsageError("a rollout without the cache cannot be forked: nothing of it is recorded")
         with self._turn:
             self._catch_up()
+            self._between.keep_fleeting()
             with contextlib.ExitStack() as undo:
                 state, task, forks = self._cursor.at.state, self._task, []
                 for _ in range(n):
