@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _SIMPLE = re.compile(rb"declare -[-a-zA-Z]{1,20} (\w+)(?:=\"[^\"\\]*\")?\n")
 _HEAD = re.compile(rb"declare -[-a-zA-Z]{1,20} (\w+)(=?)")
@@ -15,8 +15,7 @@ _SPECIAL = {ord('"'): re.compile(rb"[\"\\]"), ord("'"): re.compile(rb"['\\]")}
 _IN_ARRAY = re.compile(rb"[()\"']")
 
 
-@dataclass(slots=True)
-class Declaration:
+class Declaration(NamedTuple):
     """A variable's declaration, as printed by `declare -p`; it ends after its line feed."""
 
     name: str

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections import deque
-from collections.abc import Callable, Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from tvsnap.guest.declarations import declarations
+from tvsnap.guest.declarations import Declaration, declarations
 from tvsnap.guest.protocol import GuestInfo
 from tvsnap.sandboxes.shell.words import hidden_commands
 
@@ -25,6 +27,7 @@ _PLAIN = re.compile(rb"(?:\"[^\"\\\n\x01]*\"|\((?:\[\d+\]=\"[^\"\\\n\x01]*\" ?)*
 """A value and its line end that can be replaced by any other such value without effect on how the rest is parsed."""
 _MOST_KEPT, _MOST_SHARED = 1 << 20, 1 << 16
 """Bytes of a report that is kept for its sandbox, and of one for all."""
+_MOST_RECENT = 64  # reports
 _CLOCK = re.compile(rb"\x01clock\n(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
 
 
@@ -34,12 +37,22 @@ V = TypeVar("V")
 def declared(variables: bytes) -> Iterator[tuple[str, bytes]]:
     """Yields the declarations in a shell's report by name, without our own; text that is none has an empty name."""
     end = 0
-    for each in declarations(variables):
-        yield "", variables[end : each.start]
-        if not each.name.startswith("__tvsnap_"):
-            yield each.name, variables[each.start : each.end]
-        end = each.end
+    for name, start, after in _found(variables):
+        yield "", variables[end:start]
+        if not name.startswith("__tvsnap_"):
+            yield name, variables[start:after]
+        end = after
     yield "", variables[end:]
+
+
+def _found(variables: bytes) -> Iterable[Declaration]:
+    """Returns the declarations in a shell's report: of a short one, those that were found when it was last read."""
+    return _found_again(variables) if len(variables) <= _MOST_SHARED else declarations(variables)
+
+
+@lru_cache(maxsize=16)  # a new report is read by several readers, one after the other
+def _found_again(variables: bytes) -> tuple[Declaration, ...]:
+    return tuple(declarations(variables))
 
 
 class ShellReports:
@@ -67,7 +80,7 @@ class ShellReports:
             return reader(dump)
         last = self._last
         if last is None or (dump is not self._dump and not last.pieces.are_of(dump)):
-            last = next((one for one in tuple(_recent) if one.pieces.are_of(dump)), None) or _keep(dump)
+            last = _read(dump)
         self._dump, self._last = dump, last
         if reader not in last.results:
             last.results[reader] = reader(dump)
@@ -95,13 +108,13 @@ class _Pieces:
     def of(cls, dump: bytes) -> _Pieces:
         variables, _, _ = dump.partition(b"\1")
         declared, end = [], 0
-        for each in declarations(variables):
-            if each.name not in VOLATILE and not each.name.startswith("__tvsnap_"):
+        for name, start, after in _found(variables):
+            if name not in VOLATILE and not name.startswith("__tvsnap_"):
                 continue
-            value = variables.find(b"=", each.start, each.end) + 1
-            if value and (plain := _PLAIN.match(variables, value)) and plain.end() == each.end:
+            value = variables.find(b"=", start, after) + 1
+            if value and (plain := _PLAIN.match(variables, value)) and plain.end() == after:
                 declared.append(variables[end:value])
-                end = each.end
+                end = after
         clock = _CLOCK.search(dump, len(variables) + 1)
         if clock is None:
             return cls(tuple(declared), dump[end:], None, b"")
@@ -133,14 +146,21 @@ class _Read(NamedTuple):
     results: dict[Callable[[bytes], Any], Any]
 
 
-_recent: deque[_Read] = deque(maxlen=16)
+_recent: OrderedDict[_Pieces, _Read] = OrderedDict()
 """The last reports of all sandboxes: rollouts of one task come to the same."""
+_lock = threading.Lock()
 
 
-def _keep(dump: bytes) -> _Read:
+def _read(dump: bytes) -> _Read:
+    """Returns the results of reading a report that equals `dump` but for values that are not part of the state."""
     entry = _Read(_Pieces.of(dump), {})
-    if len(dump) <= _MOST_SHARED:
-        _recent.appendleft(entry)
+    if len(dump) > _MOST_SHARED:
+        return entry
+    with _lock:
+        entry = _recent.setdefault(entry.pieces, entry)
+        _recent.move_to_end(entry.pieces)
+        if len(_recent) > _MOST_RECENT:
+            _recent.popitem(last=False)
     return entry
 
 

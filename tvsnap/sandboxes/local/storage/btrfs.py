@@ -17,7 +17,7 @@ _DEVICE_STATS, _COUNTERS = 0xC4089434, 5
 _START_SYNC, _WAIT_SYNC, _TRIM, _BALANCE = 0x80089418, 0x40089416, 0xC0185879, 0xC4009420
 _SUBVOL_CREATE, _SNAP_CREATE_V2, _SNAP_DESTROY = 0x5000940E, 0x50009417, 0x5000940F
 _SUBVOL_RDONLY, _SUBVOL_QGROUP_INHERIT, _SET_LIMITS, _MAX_REFERENCED = 2, 4, 1, 1
-_ROOT_TREE, _ORPHAN = 1, 48
+_ROOT_TREE, _ORPHAN, _ORPHANS = 1, 48, 2**64 - 5
 _CHUNK_TREE, _CHUNK, _DEVICE = 3, 228, 1
 _LENGTH_AND_KIND, _ON_DEVICE = struct.Struct("=Q16xQ"), 56  # of struct btrfs_chunk; the address in its first stripe
 _KIND_DATA, _KIND_TREES, _BALANCE_TREES = 1, 4, 4
@@ -28,17 +28,18 @@ _BUFFER = 1 << 18
 _ANY = 2**64 - 1
 
 
-def items(directory: Path, tree: int = 0) -> Iterator[tuple[int, int, memoryview]]:
-    """Yields type, offset and contents of all items of a tree, in order; the contents are valid until the next one.
+def items(directory: Path, tree: int = 0, of: int | None = None) -> Iterator[tuple[int, int, memoryview]]:
+    """Yields type, offset and contents of the items of a tree, in order; the contents are valid until the next one.
 
-    `directory` is any on the file system; `tree` is 0 for the tree of the directory's subvolume.
+    `directory` is any on the file system; `tree` is 0 for the tree of the directory's subvolume; `of` is the number of
+    the object (inode, root, ...) that the items belong to, None for all.
     """
-    start = (0, 0, 0)
+    start, last = (of or 0, 0, 0), _ANY if of is None else of
     buffer = bytearray(_KEY.size + _BUFFER)
     view = memoryview(buffer)
     while True:
         object, type, offset = start
-        _KEY.pack_into(buffer, 0, tree, object, _ANY, offset, _ANY, 0, _ANY, type, 255, 2**32 - 1, 0, *[0] * 4, _BUFFER)
+        _KEY.pack_into(buffer, 0, tree, object, last, offset, _ANY, 0, _ANY, type, 255, 2**32 - 1, 0, *[0] * 4, _BUFFER)
         ioctl(directory, _TREE_SEARCH_V2, buffer)
         count = struct.unpack_from("=I", buffer, _COUNT_AT)[0]
         if not count:
@@ -124,7 +125,7 @@ def renew_tree_regions(directory: Path) -> None:
 
 def deleted_subvolumes(directory: Path) -> set[int]:
     """Returns the numbers of deleted subvolumes that still take space."""
-    return {number for type, number, _ in items(directory, _ROOT_TREE) if type == _ORPHAN}
+    return {number for type, number, _ in items(directory, _ROOT_TREE, _ORPHANS) if type == _ORPHAN}
 
 
 def resize(directory: Path, size: int) -> None:
