@@ -130,6 +130,24 @@ def test_who_comes_during_an_eviction_waits_for_its_end(mine: Holds, others: Hol
     mine.wait_for_evictions()
 
 
+def test_a_process_that_is_forked_during_an_eviction_does_not_prolong_it(mine: Holds, others: Holds) -> None:
+    """It has the file that the evictor has locked, as the workers of a trainer's data loader do."""
+    reading, writing = os.pipe()
+    with others.evicting():
+        child = os.fork()
+        if child == 0:
+            os.close(writing)
+            os.read(reading, 1)  # until the test ends
+            os._exit(0)
+    try:
+        with threads(1) as pool:
+            pool.submit(mine.wait_for_evictions).result(60)
+    finally:
+        os.close(writing)
+        os.close(reading)
+        os.waitpid(child, 0)
+
+
 def test_evictions_come_one_after_the_other(mine: Holds, others: Holds) -> None:
     inside, most = 0, 0
 

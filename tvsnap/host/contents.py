@@ -22,6 +22,7 @@ from typing import IO
 from tvsnap.host import trees
 from tvsnap.host.home import make_private
 from tvsnap.host.libc import closing
+from tvsnap.host.locks import locked
 from tvsnap.host.trees import Damaged, TreeItem
 from tvsnap.model.errors import InfrastructureError
 
@@ -129,7 +130,7 @@ class Contents:
                         about = os.fstat(file.fileno())
                         if name.startswith(_NEW) and time.time() - about.st_mtime < _BEGUN:
                             continue
-                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        ends.enter_context(locked(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB))
                         idle[name] = about.st_size
             for name in needed() if idle else ():  # called under the locks: nobody can begin to use them
                 idle.pop(name, None)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import shutil
 import sqlite3
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from tvsnap.host.home import FORKED, keep_private, make_private
+from tvsnap.host.libc import closing
+from tvsnap.host.locks import locked
 from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
 
 BUSY_SECONDS = 30.0
@@ -351,9 +352,8 @@ class Database:
     def _make_if_missing(self) -> None:
         """Creates an empty file, completely or not at all: an existing one that is empty has lost its contents."""
         path = self.path
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        with closing(os.open(path.parent, flags)) as directory, locked(directory):
             if path.exists():
                 if path.stat().st_size == 0:
                     raise self._damaged("it is empty")
@@ -371,8 +371,6 @@ class Database:
                     f"BEGIN; {schema}; PRAGMA application_id = {own}; PRAGMA user_version = {version}; COMMIT;"
                 )
             unfinished.rename(path)
-        finally:
-            os.close(directory)
 
     def _check_application(self) -> None:
         """Raises an error for another program's file before anything of it is changed: its rights, its mode.

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from tvsnap.host.locks import release
 from tvsnap.images.rootfs import remove_entry
 
 _LOCK = "lock"
@@ -31,7 +32,7 @@ def locked(directory: Path, *, wait: bool) -> Iterator[bool]:
             if [entry.name for entry in os.scandir(directory)] == [_LOCK]:
                 (directory / _LOCK).unlink()
                 directory.rmdir()
-        os.close(descriptor)
+        release(descriptor)
 
 
 def _acquire(directory: Path, wait: bool) -> int | None:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvsnap.host.locks import locked
 from tvsnap.images.rootfs import MOUNT_POINTS, remove_tree
 from tvsnap.model.images import LAYERS, Image, shared_tree
 
@@ -79,9 +80,9 @@ class SharedTrees:
         Yields whether that is so, which is always the case without `alone`.
         """
         self._place.mkdir(parents=True, exist_ok=True)
-        with open(self._place / _LOCK, "a", encoding="utf-8") as file:
+        with open(self._place / _LOCK, "a", encoding="utf-8") as file, contextlib.ExitStack() as block:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
+                block.enter_context(locked(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH))
             except BlockingIOError:
                 yield False
                 return

@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tvsnap.host import owners
+from tvsnap.host.libc import closing
+from tvsnap.host.locks import locked
 
 STATE = 32  # bytes of a state's name
 ROLLOUTS = 1024  # in one file; a process with more has several
@@ -99,18 +101,13 @@ class Holds:
 
     def wait_for_evictions(self) -> None:
         """Waits until the eviction that is under way, if any, has ended, or its process has died."""
-        descriptor = os.open(self._home / "run" / "evictions", os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        finally:
-            os.close(descriptor)
+        with self._evictions(fcntl.LOCK_SH):
+            pass
 
     @contextlib.contextmanager
     def evicting(self) -> Iterator[frozenset[str]]:
         """A block in which snapshots may be deleted; yields the states that rollouts of live processes stand at."""
-        descriptor = os.open(self._home / "run" / "evictions", os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with self._evictions(fcntl.LOCK_EX):
             began = self.evictions | 1  # already odd if a process was killed during an eviction
             _COUNT.pack_into(self._count, 0, began)
             time.sleep(SETTLING)
@@ -118,8 +115,12 @@ class Holds:
                 yield self.held()
             finally:
                 _COUNT.pack_into(self._count, 0, began + 1)
-        finally:
-            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _evictions(self, how: int) -> Iterator[None]:
+        path = self._home / "run" / "evictions"
+        with closing(os.open(path, os.O_RDWR | os.O_CLOEXEC)) as descriptor, locked(descriptor, how):
+            yield
 
     def held(self) -> frozenset[str]:
         """Returns the states that rollouts of live processes stand at or are about to reach now."""

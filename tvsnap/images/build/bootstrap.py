@@ -7,7 +7,6 @@ that mmdebstrap makes first, which takes two thirds of the time: the next system
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -18,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvsnap.host.libc import closing
+from tvsnap.host.locks import locked
 from tvsnap.images.build.runner import proxy_variables, run_beside
 from tvsnap.images.descriptions.spec import DebianBase
 from tvsnap.images.errors import BuildStepFailed
@@ -193,26 +194,24 @@ class Mmdebstrap:
 
     def _keep_minimal(self) -> None:
         """Makes the minimal system unless it is kept; parallel builds make it once."""
-        directory = os.open(self._cache, os.O_RDONLY | os.O_DIRECTORY)
         unfinished = self._minimal.with_suffix(".unfinished")
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
+        with closing(os.open(self._cache, os.O_RDONLY | os.O_DIRECTORY)) as directory, locked(directory):
             if self._minimal.exists():
                 return
-            unfinished.touch(mode=0o600)  # it has the settings of this machine's apt in it
-            self._run(
-                unfinished,
-                "--variant=minbase",
-                "--format=tar",
-                "--skip=essential/unlink",
-                f"--setup-hook=mkdir -p {_ARCHIVES}",
-                f"--setup-hook={_links(shlex.quote(str(self._cache)), _ARCHIVES)}",
-                f"--customize-hook={_links(_ARCHIVES, shlex.quote(str(self._cache)))}",
-            )
-            unfinished.rename(self._minimal)
-        finally:
-            unfinished.unlink(missing_ok=True)
-            os.close(directory)
+            try:
+                unfinished.touch(mode=0o600)  # it has the settings of this machine's apt in it
+                self._run(
+                    unfinished,
+                    "--variant=minbase",
+                    "--format=tar",
+                    "--skip=essential/unlink",
+                    f"--setup-hook=mkdir -p {_ARCHIVES}",
+                    f"--setup-hook={_links(shlex.quote(str(self._cache)), _ARCHIVES)}",
+                    f"--customize-hook={_links(_ARCHIVES, shlex.quote(str(self._cache)))}",
+                )
+                unfinished.rename(self._minimal)
+            finally:
+                unfinished.unlink(missing_ok=True)
 
     def _run(self, target: Path, *options: str) -> None:
         arguments = (*self._options, *options, self._suite, str(target), *self._sources)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import stat
@@ -18,6 +17,7 @@ from typing import IO
 
 from tvsnap.guest.protocol import DISTINCTION, GUEST_FILES
 from tvsnap.host.libc import closing
+from tvsnap.host.locks import locked
 from tvsnap.images.layers import in_merged
 from tvsnap.images.rootfs import unshifted_capability, walk
 from tvsnap.model.errors import InfrastructureError, NotFound
@@ -106,8 +106,7 @@ class EngineImages:
             opened = os.open(self._data, flags)
         except OSError:
             opened = os.open(self._directory, flags)
-        with closing(opened) as descriptor:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with closing(opened) as descriptor, locked(descriptor):
             yield
 
     def _import(self, image: Image, reference: str) -> None:

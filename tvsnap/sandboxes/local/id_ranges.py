@@ -13,6 +13,7 @@ import random
 import threading
 from pathlib import Path
 
+from tvsnap.host.locks import release
 from tvsnap.model.images import UID_BASE, UID_COUNT
 
 LOCKS = Path("/run/tvsnap-users")
@@ -52,13 +53,14 @@ class IdRanges:
         with self._lock:
             descriptor = self._descriptors.pop((first - UID_BASE) // UID_COUNT - 1, None)
             if descriptor is not None:  # otherwise it was released before
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for processes that were forked meanwhile
                 os.close(descriptor)
 
     def close(self) -> None:
         """Releases all ranges that were taken here."""
         with self._lock:
             while self._descriptors:
-                os.close(self._descriptors.popitem()[1])
+                release(self._descriptors.popitem()[1])
 
 
 def _lock_file(path: Path) -> int:

@@ -11,7 +11,6 @@ Only its owner may read the file, because it holds the memory of processes.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import subprocess
@@ -22,6 +21,7 @@ from pathlib import Path
 from tvsnap.host.disk import DiskSpace
 from tvsnap.host.home import keep_private, make_private
 from tvsnap.host.libc import closing
+from tvsnap.host.locks import locked
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 from tvsnap.sandboxes.local import syscalls
 from tvsnap.sandboxes.local.storage import btrfs, loop_device
@@ -171,8 +171,7 @@ def _end(regions: Iterable[btrfs.Region]) -> int:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with closing(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)) as descriptor:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with closing(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)) as descriptor, locked(descriptor):
         yield
 
 
