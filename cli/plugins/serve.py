@@ -66,7 +66,6 @@ class ServiceOptions:
     max_held: Annotated[int, Option(metavar="N", min=1, help="Sandboxes that clients hold at once.")] = 64
     tvcache: Annotated[bool, Option("--tvcache", help="Answer TVCache's own clients, too.")] = False
     max_environments: Annotated[int, Option(metavar="N", min=1, help="Environments of a task that those keep.")] = 50
-
     grace: float = options.seconds(10.0, "--grace", "Time for requests under way when it is stopped.", least=0.0)
     worker_patience: float = options.seconds(
         120.0, "--worker-patience", "End and start again a process of several that does nothing any more.", least=3.0

@@ -23,11 +23,6 @@ class Cancellation:
         self._sandbox: Sandbox | None = None
 
     @property
-    def superseded(self) -> bool:
-        """Whether the call need not be executed, because another execution of it answers it."""
-        return self._superseded.is_set()
-
-    @property
     def wanted(self) -> bool:
         """Whether the call is to end."""
         return self._wanted.is_set()
