@@ -80,14 +80,15 @@ def _shown() -> dict[str, Any]:
 @contextlib.contextmanager
 def any_cache(*, policy: str = options.POLICY, budget: Budget | None = None) -> Iterator[AnyCache]:
     """Opens the cache of the chosen server for the block, or else that of the data directory."""
+    from tvsnap.model.limits import Budget
+
     client = connected()
     if client is None:
         with open_cache(policy=policy, budget=budget) as cache:
             yield cache
         return
     with client:
-        limited = budget not in (None, options.budget(None, None, None, None))
-        server_decides(("--policy", policy != options.POLICY), ("--max-...", limited))
+        server_decides(("--policy", policy != options.POLICY), ("--max-...", budget not in (None, Budget())))
         yield client
 
 

@@ -19,7 +19,7 @@ def with_databases(
     name: str | None,
     texts: Sequence[str],
     dialect: str | None,
-    allow: Sequence[Path] = (),
+    allow: Sequence[Path],
 ) -> ImageSpec:
     """Returns the description of the image to build.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typer import Argument, Option
 
 from tvsnap.client.client import Client
 from tvsnap.images import Image, layout
-from tvsnap.images.export import Description, Format, Tag, write_image
+from tvsnap.images.export import Description, Exported, Format, Tag, write_image
 from tvsnap.model.errors import NotFound, UsageError
 
 from . import completion, context, options
@@ -55,9 +56,7 @@ def export(
     format_name: str | None = Option(
         None, "--format", metavar="docker|oci", help="Default: docker; oci for a directory."
     ),
-    tag_name: str | None = Option(
-        None, "--tag", metavar="NAME:TAG", help="What it will be called. Default: tvsnap:HASH."
-    ),
+    tag: str | None = Option(None, metavar="NAME:TAG", help="What it will be called. Default: tvsnap:HASH."),
     compress: bool = Option(False, "--compress", help="Compress it with gzip."),
     force: bool = Option(False, "--force", help="Replace FILE if it is there."),
     as_json: options.AsJson = False,
@@ -82,10 +81,8 @@ def export(
       tvsnap image export terminal --format oci -o terminal/
       tvsnap image export 3fa9c1 --compress -o - | ssh there docker load
     """
-    from rich.progress import DownloadColumn, TextColumn, TransferSpeedColumn
-
     format = _format(format_name, output)
-    tag = None if tag_name is None else Tag.parse(tag_name)
+    chosen = None if tag is None else Tag.parse(tag)
     if output == layout.STANDARD_OUTPUT and as_json:
         raise UsageError("-o - and --json both want standard output: name a file")
     if output is not None:
@@ -93,28 +90,14 @@ def export(
     with context.any_cache() as cache:
         source = _find(cache, name)
         short = _hash(source)[:12]
-        target, tag = output or f"tvsnap-{short}.tar", tag or Tag("tvsnap", short)
-        with layout.opened(target, force) as place, _started(cache, source) as sandbox:
-            about, expected = _describe(sandbox, source), max(sandbox.image.size, 1)  # an estimate
-            with (
-                context.progress(expected, DownloadColumn(), TextColumn("written"), TransferSpeedColumn()) as update,
-                sandbox.archive() as files,
-            ):
-                bytes_done = 0
-
-                def advance(count: int) -> None:
-                    nonlocal bytes_done
-                    bytes_done += count
-                    if update:
-                        update(completed=bytes_done, total=max(expected, bytes_done))
-
-                exported = write_image(place, files, about, format=format, tag=tag, compress=compress, progress=advance)
+        target, called = output or f"tvsnap-{short}.tar", chosen or Tag("tvsnap", short)
+        exported = _write(cache, source, target, called, format=format, compress=compress, force=force, progress=_bar)
     if as_json or target != layout.STANDARD_OUTPUT:
         data = {
             "path": str(Path(target).absolute()),
             "format": format,
             "bytes": _bytes(target),
-            "tag": str(tag),
+            "tag": str(called),
             "state": None if isinstance(source, Image) else source.hash,
             **asdict(exported),
         }
@@ -132,12 +115,44 @@ def export_state(cache: AnyCache, state: State, target: str) -> int:
     Raises:
         UsageError: the file is there already, or cannot be written.
     """
-    with layout.opened(target, False) as place, _started(cache, state) as sandbox:
-        about = _describe(sandbox, state)
-        with sandbox.archive() as files:
-            tag = Tag("tvsnap", state.hash[:12])
-            write_image(place, files, about, format="docker", tag=tag, compress=False, progress=lambda _: None)
+    _write(cache, state, target, Tag("tvsnap", state.hash[:12]))
     return _bytes(target)
+
+
+def _write(
+    cache: AnyCache,
+    source: State | Image,
+    target: str,
+    tag: Tag,
+    *,
+    format: Format = "docker",
+    compress: bool = False,
+    force: bool = False,
+    progress: Callable[[int], AbstractContextManager[Callable[[int], None]]] | None = None,
+) -> Exported:
+    """Writes the files of a state or an image; `progress` is given the bytes that are expected, an estimate."""
+    with layout.opened(target, force) as place, _started(cache, source) as sandbox:
+        about = _describe(sandbox, source)
+        shown = contextlib.nullcontext(lambda _: None) if progress is None else progress(max(sandbox.image.size, 1))
+        with shown as advance, sandbox.archive() as files:
+            return write_image(place, files, about, format=format, tag=tag, compress=compress, progress=advance)
+
+
+@contextlib.contextmanager
+def _bar(expected: int) -> Iterator[Callable[[int], None]]:
+    """Shows how many bytes are written; yields what adds to them."""
+    from rich.progress import DownloadColumn, TextColumn, TransferSpeedColumn
+
+    bytes_done = 0
+    with context.progress(expected, DownloadColumn(), TextColumn("written"), TransferSpeedColumn()) as update:
+
+        def advance(count: int) -> None:
+            nonlocal bytes_done
+            bytes_done += count
+            if update:
+                update(completed=bytes_done, total=max(expected, bytes_done))
+
+        yield advance
 
 
 def _print(target: str, data: dict[str, Any], format: Format) -> None:

@@ -9,7 +9,8 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer import Option
@@ -110,21 +111,41 @@ Network = Annotated[
 ]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")]
-MaxDisk = Annotated[
-    str | None,
-    Option(
-        metavar="SIZE",
-        help="Let snapshots take so much, as in 20G; else half of what is free. The least useful ones go.",
-    ),
-]
-MaxSnapshots = Annotated[int | None, Option(metavar="N", min=0, help="Keep so many snapshots at most.")]
-MaxMemory = Annotated[str | None, Option(metavar="SIZE", help="Let live sandboxes take so much memory, as in 8G.")]
-MaxSandboxes = Annotated[int | None, Option(metavar="N", min=1, help="Let so many sandboxes live at once.")]
+Policy = Annotated[str, Option(metavar="NAME", help="When to snapshot: default, eager or never.")]
 Task = Annotated[str | None, Option(metavar="TASK", help="Only this task.", autocompletion=completion.tasks)]
 Image = Annotated[str | None, Option(metavar="IMAGE", help="Only this image.", autocompletion=completion.images)]
 STATE = "A state's hash or a prefix of it; PREFIX~2 is two steps up."
 StateName = Annotated[str, typer.Argument(metavar="STATE", help=STATE, autocompletion=completion.states)]
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+
+
+@dataclass(frozen=True)
+class BudgetOptions:
+    """What snapshots and sandboxes may take together."""
+
+    max_disk: Annotated[
+        str | None,
+        Option(
+            metavar="SIZE",
+            help="Let snapshots take so much, as in 20G; else half of what is free. The least useful ones go.",
+        ),
+    ] = None
+    max_snapshots: Annotated[int | None, Option(metavar="N", min=0, help="Keep so many snapshots at most.")] = None
+    max_memory: Annotated[
+        str | None, Option(metavar="SIZE", help="Let live sandboxes take so much memory, as in 8G.")
+    ] = None
+    max_sandboxes: Annotated[int | None, Option(metavar="N", min=1, help="Let so many sandboxes live at once.")] = None
+
+    def budget(self) -> Budget:
+        """Returns the budget that these options ask for."""
+        from tvsnap.model.limits import Budget
+
+        return Budget(
+            disk=None if self.max_disk is None else parse_size(self.max_disk),
+            snapshots=self.max_snapshots,
+            memory=None if self.max_memory is None else parse_size(self.max_memory),
+            sandboxes=Budget().sandboxes if self.max_sandboxes is None else self.max_sandboxes,
+        )
 
 
 def input_lines() -> Iterator[str]:
@@ -185,6 +206,8 @@ def verb(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declares a function as a verb; its docstring, completed with a table of exit statuses, is its help.
 
+    A parameter whose type is a dataclass is a group of options, one for each field, which several verbs may share.
+
     Args:
         usual: the exit statuses that have their usual meaning, one digit each.
         begins: whether it may begin a data directory; if not, a missing one is an error. All verbs have the option
@@ -201,6 +224,11 @@ def verb(
     ]
 
     def declared(function: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(function, eval_str=True)
+        groups: dict[str, Any] = {
+            name: each.annotation for name, each in signature.parameters.items() if is_dataclass(each.annotation)
+        }
+
         @functools.wraps(function)
         def run(
             *arguments: Any,
@@ -214,22 +242,12 @@ def verb(
             with environment(home, backend, url, ca, certificate):
                 if not begins and not os.environ.get(URL_VARIABLE):
                     check_there(find_home())
+                for name, group in groups.items():
+                    options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
                 function(*arguments, **options)
 
-        signature = inspect.signature(function, eval_str=True)
-        parameters = list(signature.parameters.values())
-        shared = (
-            (True, "home", None, Home),
-            (backend, "backend", DEFAULT_BACKEND, Backend),
-            (url, "url", None, Url),
-            (url, "ca", None, Ca),
-            (url, "certificate", None, Certificate),
-            (not url, "url", None, NoUrl),
-        )
-        for has, name, default, annotation in shared:
-            if has:
-                kind = inspect.Parameter.KEYWORD_ONLY
-                parameters.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
+        parameters = [each for one in signature.parameters.values() for each in _options_of(one)]
+        parameters += _options_of_all(backend=backend, url=url)
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         run.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "\b", "Exit status:", *table])
@@ -238,18 +256,32 @@ def verb(
     return declared
 
 
-def budget(
-    max_disk: str | None, max_snapshots: int | None, max_memory: str | None, max_sandboxes: int | None
-) -> Budget:
-    """Returns the budget that these options ask for."""
-    from tvsnap.model.limits import Budget
-
-    return Budget(
-        disk=None if max_disk is None else parse_size(max_disk),
-        snapshots=max_snapshots,
-        memory=None if max_memory is None else parse_size(max_memory),
-        sandboxes=Budget().sandboxes if max_sandboxes is None else max_sandboxes,
+def _options_of_all(*, backend: bool, url: bool) -> list[inspect.Parameter]:
+    """Returns the options that all verbs have, and those that many have."""
+    shared = (
+        (True, "home", None, Home),
+        (backend, "backend", DEFAULT_BACKEND, Backend),
+        (url, "url", None, Url),
+        (url, "ca", None, Ca),
+        (url, "certificate", None, Certificate),
+        (not url, "url", None, NoUrl),
     )
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(name, kind, default=default, annotation=annotation)
+        for has, name, default, annotation in shared
+        if has
+    ]
+
+
+def _options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """Returns the options of a group, if a parameter is one; else the parameter."""
+    if not is_dataclass(group := parameter.annotation):
+        return [parameter]
+    types = get_type_hints(group, include_extras=True)
+    return [
+        parameter.replace(name=each.name, default=each.default, annotation=types[each.name]) for each in fields(group)
+    ]
 
 
 def parse_size(text: str) -> int:

@@ -7,14 +7,16 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from tvsnap.model.errors import UsageError
+from tvsnap.model.limits import Budget
 from tvsnap.model.network import lacks_network
 
 from . import completion, context, options
@@ -25,7 +27,6 @@ from .text import count, visible
 if TYPE_CHECKING:
     from tvsnap.engine.supply.recipes import ImageSource
     from tvsnap.environments.base import Environment
-    from tvsnap.model.limits import Budget
     from tvsnap.protocols import AnyCache
     from tvsnap.upkeep.replay import ReplayReport
     from tvsnap.upkeep.rollout_files import BrokenLine, PlannedRollout
@@ -34,6 +35,73 @@ SWITCH_S = 2e-4
 """Python's thread switch interval in seconds: with the default of 5 ms, a hit of some 20 µs waits for other threads."""
 
 BROKEN_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """How the cache of a replay is opened."""
+
+    policy: options.Policy = options.POLICY
+    prefork: Annotated[
+        int | None,
+        Option(metavar="N", min=0, help="Keep N sandboxes ready for hot states; else only where forks are slow."),
+    ] = None
+    audit: Annotated[
+        float,
+        Option(
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Make this share of the answers again in the background, 0 to 1, and tell of those that differ.",
+        ),
+    ] = 0.0
+    no_cache: Annotated[bool, Option("--no-cache", help="Execute everything, one fresh sandbox a rollout.")] = False
+
+    @contextlib.contextmanager
+    def opened(self, budget: Budget) -> Iterator[AnyCache]:
+        """Opens the cache for the block; raises `UsageError` for options that a chosen server decides by itself."""
+        client = context.connected()
+        if client is None:
+            settings: dict[str, Any] = {"prefork": self.prefork, "audit": self.audit, "budget": budget}
+            with context.open_cache(policy=self.policy, use_cache=not self.no_cache, **settings) as cache:
+                yield cache
+            return
+        with client:
+            context.server_decides(
+                ("--policy", self.policy != options.POLICY),
+                ("--no-cache", self.no_cache),
+                ("--prefork", self.prefork is not None),
+                ("--audit", self.audit > 0),
+                ("--max-...", budget != Budget()),
+            )
+            yield client
+
+
+@dataclass(frozen=True)
+class ResultFiles:
+    """The files that a replay writes."""
+
+    report: Annotated[Path | None, Option("--report", metavar="FILE", help="Write the figures to FILE, as JSON.")] = (
+        None
+    )
+    outputs: Annotated[
+        Path | None, Option("--outputs", metavar="FILE", help="Write each call to FILE, a line of JSON each.")
+    ] = None
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Callable[[ReplayReport], None]]:
+        """Opens the files for the block, and yields what writes a report to them."""
+        with result_file(self.report) as figures, result_file(self.outputs) as outputs:
+
+            def write(report: ReplayReport) -> None:
+                if figures is not None:
+                    start_over(figures)
+                    figures.write(json.dumps(report.data(), indent=2) + "\n")
+                if outputs is not None:
+                    start_over(outputs)
+                    report.write_outputs(outputs)
+
+            yield write
 
 
 @options.verb(
@@ -61,28 +129,12 @@ def replay(
     task: list[str] | None = Option(None, metavar="GLOB", help="Only these tasks, as in 'fix-*'."),
     think: float = options.seconds(0.0, "--think", "Seconds between calls, as a model would think.", least=0),
     timeout: float = options.seconds(30.0, "--timeout", "Seconds for calls that name none."),
-    policy: str = Option(options.POLICY, metavar="NAME", help="When to snapshot: default, eager or never."),
-    prefork: int | None = Option(
-        None, metavar="N", min=0, help="Keep N sandboxes ready for hot states; else only where forks are slow."
-    ),
-    audit: float = Option(
-        0.0,
-        metavar="SHARE",
-        min=0,
-        max=1,
-        help="Make this share of the answers again in the background, 0 to 1, and tell of those that differ.",
-    ),
-    no_cache: bool = Option(False, "--no-cache", help="Execute everything, one fresh sandbox a rollout."),
+    *,
+    opening: CacheOptions,
     salt: str | None = Option(None, metavar="TEXT", help="Share states only with replays of this salt."),
     keep_going: bool = Option(False, "--keep-going", help="Skip lines that are no rollouts; the status is 1 then."),
-    report_file: Path | None = Option(None, "--report", metavar="FILE", help="Write the figures to FILE, as JSON."),
-    outputs_file: Path | None = Option(
-        None, "--outputs", metavar="FILE", help="Write each call to FILE, a line of JSON each."
-    ),
-    max_disk: options.MaxDisk = None,
-    max_snapshots: options.MaxSnapshots = None,
-    max_memory: options.MaxMemory = None,
-    max_sandboxes: options.MaxSandboxes = None,
+    results: ResultFiles,
+    bounds: options.BudgetOptions,
     as_json: options.AsJson = False,
 ) -> None:
     """Run rollout files through the cache: the main job.
@@ -104,48 +156,55 @@ def replay(
     """
     from tvsnap.host.memory import keep_few_arenas
     from tvsnap.upkeep.replay import Replay, ReplayOptions
-    from tvsnap.upkeep.rollout_files import read_rollouts, select
 
     from . import replay_view
 
+    rollouts, skipped = _rollouts_of(files, task or (), limit, image, keep_going=keep_going)
+    chosen = ReplayOptions(image, parallel or 2 * (os.cpu_count() or 1), repeat, think, timeout, salt)
+    budget = bounds.budget()
+    sys.setswitchinterval(SWITCH_S)
+    keep_few_arenas()
+    with results.opened() as write:
+        with (
+            opening.opened(budget) as cache,
+            replay_view.progress(sum(len(rollout.calls) for rollout in rollouts) * repeat) as listener,
+        ):
+            report = Replay(cache, rollouts, chosen, listener).run()
+        write(report)
+    show = functools.partial(replay_view.print_report, report, context.console(), cached=not opening.no_cache)
+    context.answer(report.data(), as_json=as_json, show=show)
+    _hint_at_network(report, image)
+    raise typer.Exit(_status(report, skipped=skipped))
+
+
+def _status(report: ReplayReport, *, skipped: bool) -> int:
+    """Returns the exit status of a replay, before which lines may have been skipped."""
+    if report.interrupted:
+        return options.INTERRUPTED
+    if report.failed or skipped:
+        return options.FAILED
+    return options.DIFFERS if report.audit.differences else 0
+
+
+def _rollouts_of(
+    files: Sequence[str], tasks: Sequence[str], limit: int | None, image: str | None, *, keep_going: bool
+) -> tuple[list[PlannedRollout], bool]:
+    """Returns the rollouts of some files that are to be run, and whether lines of the files were skipped.
+
+    Raises:
+        UsageError: there are no rollouts to run, or lines are no rollouts and not to be skipped.
+    """
+    from tvsnap.upkeep.rollout_files import read_rollouts, select
+
     rollouts, broken = read_rollouts(files)
-    rollouts = select(rollouts, tasks=task or (), limit=limit)
+    rollouts = select(rollouts, tasks=tasks, limit=limit)
     with context.any_images() as store:
         sound, unsound = check_rollouts(rollouts, image, store)
     report_broken([*broken, *unsound], keep_going=keep_going)
     if not sound:
-        raise UsageError("no rollouts to run" + (f"; none is of a task like {', '.join(task)}" if task else ""))
+        raise UsageError("no rollouts to run" + (f"; none is of a task like {', '.join(tasks)}" if tasks else ""))
     _tell_of_others(sound, image)
-    chosen = ReplayOptions(image, parallel or 2 * (os.cpu_count() or 1), repeat, think, timeout, salt)
-    budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
-    sys.setswitchinterval(SWITCH_S)
-    keep_few_arenas()
-    with result_file(report_file) as report_stream, result_file(outputs_file) as outputs_stream:
-        with (
-            _open_cache(policy=policy, use_cache=not no_cache, prefork=prefork, audit=audit, budget=budget) as cache,
-            replay_view.progress(sum(len(rollout.calls) for rollout in sound) * repeat) as listener,
-        ):
-            report = Replay(cache, sound, chosen, listener).run()
-        _write(report, report_stream, outputs_stream)
-    show = functools.partial(replay_view.print_report, report, context.console(), cached=not no_cache)
-    context.answer(report.data(), as_json=as_json, show=show)
-    _hint_at_network(report, image)
-    if report.interrupted:
-        raise typer.Exit(options.INTERRUPTED)
-    if report.failed or broken or unsound:
-        raise typer.Exit(options.FAILED)
-    if report.audit.differences:
-        raise typer.Exit(options.DIFFERS)
-
-
-def _write(report: ReplayReport, figures: TextIO | None, outputs: TextIO | None) -> None:
-    """Writes the figures and the calls of a replay to the files that were opened for them."""
-    if figures is not None:
-        start_over(figures)
-        figures.write(json.dumps(report.data(), indent=2) + "\n")
-    if outputs is not None:
-        start_over(outputs)
-        report.write_outputs(outputs)
+    return sound, bool(broken or unsound)
 
 
 def _hint_at_network(report: ReplayReport, image: str | None) -> None:
@@ -157,27 +216,6 @@ def _hint_at_network(report: ReplayReport, image: str | None) -> None:
             for record in run.calls:
                 if lacks_network(record.result.output):
                     hint.look(record.result.output, name, store.get(name).network)
-
-
-@contextlib.contextmanager
-def _open_cache(
-    *, policy: str, use_cache: bool, prefork: int | None, audit: float, budget: Budget
-) -> Iterator[AnyCache]:
-    client = context.connected()
-    if client is None:
-        settings: dict[str, Any] = {"prefork": prefork, "audit": audit, "budget": budget}
-        with context.open_cache(policy=policy, use_cache=use_cache, **settings) as cache:
-            yield cache
-        return
-    with client:
-        context.server_decides(
-            ("--policy", policy != options.POLICY),
-            ("--no-cache", not use_cache),
-            ("--prefork", prefork is not None),
-            ("--audit", audit > 0),
-            ("--max-...", budget != options.budget(None, None, None, None)),
-        )
-        yield client
 
 
 def _tell_of_others(rollouts: Sequence[PlannedRollout], image: str | None) -> None:

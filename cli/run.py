@@ -49,11 +49,9 @@ def run(
     salt: str | None = Option(None, metavar="TEXT", help="Share states only with rollouts of this salt."),
     network: options.Network = None,
     timeout: float = options.seconds(30.0, "--timeout", "Seconds for each call."),
-    policy: str = Option(options.POLICY, metavar="NAME", help="When to snapshot: default, eager or never."),
-    max_disk: options.MaxDisk = None,
-    max_snapshots: options.MaxSnapshots = None,
-    max_memory: options.MaxMemory = None,
-    max_sandboxes: options.MaxSandboxes = None,
+    policy: options.Policy = options.POLICY,
+    *,
+    bounds: options.BudgetOptions,
     as_json: options.AsJson = False,
 ) -> None:
     """Make tool calls by hand, as one rollout.
@@ -76,9 +74,8 @@ def run(
         calls.append((tool, parse_arguments("{}" if arguments is None else arguments)))
     elif arguments is not None:
         raise UsageError("--args are the arguments of a tool: say which with --tool NAME")
-    budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
     prompted = not calls and context.is_terminal() and not as_json
-    with context.any_cache(policy=policy, budget=budget) as cache:
+    with context.any_cache(policy=policy, budget=bounds.budget()) as cache:
         built = cache.images.get(check_text(image, "image"))
         lines = iter(()) if calls or prompted else _calls_of_standard_input()
         asked_network = options.network(network)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer import Argument, Option
@@ -16,9 +16,44 @@ from .results import write_result
 from .text import count, cut, one_line
 
 if TYPE_CHECKING:
-    from tvsnap.graph import Edge, RolloutRecord, RootInfo, TreeNode
-    from tvsnap.model.credit import StateValue
+    from tvsnap.graph import Edge, RolloutRecord, RootInfo, State, TreeNode
     from tvsnap.protocols import AnyGraph
+
+
+@dataclass(frozen=True)
+class PictureOptions:
+    """Pictures of a tree."""
+
+    svg: Annotated[
+        Path | None, Option("--svg", metavar="FILE", help="Draw it into FILE, as SVG; - is standard output.")
+    ] = None
+    html: Annotated[
+        Path | None,
+        Option("--html", metavar="FILE", help="Draw it as a page in which one can search, and collapse branches."),
+    ] = None
+    dot: Annotated[Path | None, Option("--dot", metavar="FILE", help="Write it for Graphviz.")] = None
+    colour: Annotated[
+        str | None,
+        Option(
+            metavar="WHAT",
+            help="What the colours of pictures tell: source, the share of calls that were answered, which is the "
+            "default; or reward, the mean reward of the rollouts that ended below.",
+        ),
+    ] = None
+
+    def pictures(self, *, as_json: bool) -> dict[str, Path]:
+        """Returns the pictures to draw, by their kind; raises `UsageError` for options that do not go together."""
+        files = {"svg": self.svg, "html": self.html, "dot": self.dot}
+        pictures = {kind: path for kind, path in files.items() if path is not None}
+        if self.colour not in (None, "source", "reward"):
+            raise UsageError(f"--colour must be source or reward, not {self.colour}")
+        if self.colour is not None and not pictures:
+            raise UsageError("--colour is of pictures: add --svg, --html or --dot")
+        if as_json and pictures:
+            raise UsageError(f"--json does not go together with --{next(iter(pictures))}: leave out one of them")
+        if len(set(pictures.values())) < len(pictures):
+            raise UsageError(f"{' and '.join(f'--{kind}' for kind in pictures)} need files of their own")
+        return pictures
 
 
 @options.verb("0235", url=True)
@@ -30,17 +65,8 @@ def tree(
     image: options.Image = None,
     depth: int | None = Option(None, metavar="N", min=0, help="Only so many steps down."),
     everything: bool = Option(False, "--all", help="Fold nothing."),
-    svg: Path | None = Option(None, "--svg", metavar="FILE", help="Draw it into FILE, as SVG; - is standard output."),
-    html: Path | None = Option(
-        None, "--html", metavar="FILE", help="Draw it as a page in which one can search, and collapse branches."
-    ),
-    dot: Path | None = Option(None, "--dot", metavar="FILE", help="Write it for Graphviz."),
-    colour: str | None = Option(
-        None,
-        metavar="WHAT",
-        help="What the colours of pictures tell: source, the share of calls that were answered, which is the default; "
-        "or reward, the mean reward of the rollouts that ended below.",
-    ),
+    *,
+    drawing: PictureOptions,
     as_json: options.AsJson = False,
 ) -> None:
     """Show the tree of states, with calls, hits, forks and snapshots.
@@ -69,57 +95,72 @@ def tree(
       tvsnap tree --svg tree.svg --dot tree.dot
       tvsnap tree 3fa9 --all --dot - | dot -Tpdf > tree.pdf
     """
-    pictures = _pictures(svg=svg, html=html, dot=dot, colour=colour, as_json=as_json)
+    pictures = drawing.pictures(as_json=as_json)
     with context.any_graph() as graph:
         top = graph.resolve(state) if state is not None else None
         deepest = None if depth is None else depth + (top.depth if top else 0)
-        listed = None if pictures else deepest  # the rewards of pictures are of all that ended below, too
-        nodes: list[TreeNode] = graph.tree(root=top.root if top else None, task=task, image=image, depth=listed)
-        if top is not None:
-            nodes = _below(nodes, top.hash)
-        if not nodes and task is not None and task not in graph.tasks():
-            raise NotFound(f'no rollouts of task "{task}" are known; have: {some(graph.tasks())}')
-        if not nodes and image is not None and image not in (names := sorted({r.image_name for r in graph.roots()})):
-            raise NotFound(f'nothing was run on image "{image}"; have: {some(names)} (tvsnap image ls)')
-        roots = {root.hash: root for root in graph.roots()}
-        rollouts = graph.rollouts(task)
+        # The rewards of pictures are of all that ended below, too.
+        listed = _listed(graph, top, task=task, image=image, depth=None if pictures else deepest)
         values = _values_of(graph, task) if as_json else {}
     if pictures:
         of = " ".join(filter(None, [f"state {top.hash[:12]}" if top else "", task and f"task {task}", image]))
-        _draw(nodes, roots, rollouts, pictures, of, reward=colour == "reward", everything=everything, deepest=deepest)
+        _draw(listed, pictures, of, reward=drawing.colour == "reward", everything=everything, deepest=deepest)
     elif as_json:
-        worth = {
-            state: {"rollouts": each.rollouts, "mean": each.mean, "variance": each.variance}
-            for state, each in values.items()
-        }
-        context.print_json({"nodes": [{**node_data(node), "value": worth.get(node.state.hash)} for node in nodes]})
+        data = [{**node_data(node), "value": values.get(node.state.hash)} for node in listed.nodes]
+        context.print_json({"nodes": data})
     else:
-        _print(nodes, roots, rollouts, everything=everything)
+        _print(listed, everything=everything)
 
 
-def _values_of(graph: AnyGraph, task: str | None) -> dict[str, StateValue]:
-    """Returns the values of a task's states, by their hashes; nothing without a task, or of a server."""
+class Listed(NamedTuple):
+    """Some states, their roots, and the rollouts of their task, or of all tasks."""
+
+    nodes: list[TreeNode]
+    roots: dict[str, RootInfo]
+    rollouts: list[RolloutRecord]
+
+
+def _listed(graph: AnyGraph, top: State | None, *, task: str | None, image: str | None, depth: int | None) -> Listed:
+    """Returns the states below `top`, or all, down to `depth`.
+
+    Raises:
+        NotFound: nothing is known of the task or the image.
+    """
+    nodes: list[TreeNode] = graph.tree(root=top.root if top else None, task=task, image=image, depth=depth)
+    if top is not None:
+        nodes = _below(nodes, top.hash)
+    if not nodes and task is not None and task not in graph.tasks():
+        raise NotFound(f'no rollouts of task "{task}" are known; have: {some(graph.tasks())}')
+    roots = graph.roots()
+    if not nodes and image is not None and image not in (names := sorted({root.image_name for root in roots})):
+        raise NotFound(f'nothing was run on image "{image}"; have: {some(names)} (tvsnap image ls)')
+    return Listed(nodes, {root.hash: root for root in roots}, graph.rollouts(task))
+
+
+def _values_of(graph: AnyGraph, task: str | None) -> dict[str, dict[str, Any]]:
+    """Returns the values of a task's states as plain JSON, by their hashes; nothing without a task, or of a server."""
     from tvsnap.graph import Graph
 
     if task is None or not isinstance(graph, Graph):
         return {}
-    return {value.state: value for value in graph.values(task).states}
+    return {
+        value.state: {"rollouts": value.rollouts, "mean": value.mean, "variance": value.variance}
+        for value in graph.values(task).states
+    }
 
 
-def _print(
-    nodes: list[TreeNode], roots: dict[str, RootInfo], rollouts: list[RolloutRecord], *, everything: bool
-) -> None:
+def _print(listed: Listed, *, everything: bool) -> None:
     console = context.console()
-    if not nodes:
+    if not listed.nodes:
         console.print("nothing was recorded yet; try: tvsnap run terminal -c 'ls /'")
         return
     from . import tree_view
 
     if not context.is_terminal():
-        tree_view.print_trees(nodes, roots, rollouts, console, everything=everything)
+        tree_view.print_trees(*listed, console, everything=everything)
         return
     with console.capture() as printed:
-        tree_view.print_trees(nodes, roots, rollouts, console, everything=everything)
+        tree_view.print_trees(*listed, console, everything=everything)
     lines = printed.get()
     if lines.count("\n") < console.height:
         typer.echo(lines, nl=False)
@@ -127,24 +168,8 @@ def _print(
         context.page(lines)
 
 
-def _pictures(*, colour: str | None, as_json: bool, **files: Path | None) -> dict[str, Path]:
-    """Returns the pictures to draw, by their kind; raises `UsageError` for options that do not go together."""
-    pictures = {kind: path for kind, path in files.items() if path is not None}
-    if colour not in (None, "source", "reward"):
-        raise UsageError(f"--colour must be source or reward, not {colour}")
-    if colour is not None and not pictures:
-        raise UsageError("--colour is of pictures: add --svg, --html or --dot")
-    if as_json and pictures:
-        raise UsageError(f"--json does not go together with --{next(iter(pictures))}: leave out one of them")
-    if len(set(pictures.values())) < len(pictures):
-        raise UsageError(f"{' and '.join(f'--{kind}' for kind in pictures)} need files of their own")
-    return pictures
-
-
 def _draw(
-    nodes: list[TreeNode],
-    roots: dict[str, RootInfo],
-    rollouts: list[RolloutRecord],
+    listed: Listed,
     pictures: dict[str, Path],
     of: str,
     *,
@@ -155,6 +180,7 @@ def _draw(
     """Writes pictures of the states of a listing down to `deepest`; the listing itself is complete."""
     from . import tree_dot, tree_picture, tree_svg
 
+    nodes, roots, rollouts = listed
     if not nodes:
         raise NotFound("nothing was recorded yet that could be drawn; try: tvsnap run terminal -c 'ls /'")
     rewards = tree_picture.rewards_by_state(nodes, rollouts)

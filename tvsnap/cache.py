@@ -220,12 +220,6 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         answer: T = performer(self, operation)
         return answer
 
-    def _all_or_none(self, rollouts: Iterable[Rollout]) -> list[Rollout]:
-        with contextlib.ExitStack() as undo:
-            open_rollouts = [undo.enter_context(rollout) for rollout in rollouts]
-            undo.pop_all()
-            return open_rollouts
-
     def _expect(self, announced: Expect) -> None:
         """See `expect`."""
         image, n, limits, network = announced.image, announced.n, announced.limits, announced.network

@@ -26,7 +26,7 @@ def mcp(
     task: str = Option("", metavar="TASK", help="The task that the rollout is of."),
     network: options.Network = None,
     timeout: float = options.seconds(120.0, "--timeout", "Seconds for each call."),
-    policy: str = Option(POLICY, metavar="NAME", help="When to snapshot: default, eager or never."),
+    policy: options.Policy = POLICY,
 ) -> None:
     """Serve the tools of a sandbox to an agent over MCP.
 

@@ -15,6 +15,7 @@ from tvsnap.model.errors import NotFound, UsageError
 
 from .. import context, options
 from ..text import percent, seconds, size
+from .serve import AccessOptions
 
 if TYPE_CHECKING:
     from tvsnap.plugins.proxy.store import ProxyStats
@@ -37,17 +38,11 @@ def proxy(
     ),
     host: str = Option("127.0.0.1", metavar="ADDRESS", help="Where to listen."),
     port: int = Option(8421, metavar="N", min=0, max=65535, help="The port; 0 for any that is free."),
-    token_file: Path | None = Option(
-        None, metavar="FILE", help="Tokens that clients must show, one a line, with their tenants."
-    ),
     upstream_key_file: Path | None = Option(
         None, metavar="FILE", help="The key that the model's server is shown, in place of what clients show."
     ),
-    tls_certificate: Path | None = Option(None, metavar="FILE", help="Speak TLS, with this certificate."),
-    tls_key: Path | None = Option(None, metavar="FILE", help="The certificate's key, if it is in another file."),
-    tls_client_ca: Path | None = Option(
-        None, metavar="FILE", help="Let in only who shows a certificate of one of these authorities."
-    ),
+    *,
+    access: AccessOptions,
     max_size: str = Option("4G", metavar="SIZE", help="What kept answers may take; the least useful ones go."),
     max_body: str = Option("64M", metavar="SIZE", help="The largest body of a request."),
     delta: float = Option(0.98, metavar="COSINE", help="Of priors: how similar a state must be, to count as the same."),
@@ -85,31 +80,28 @@ def proxy(
     try:
         from tvsnap.plugins.proxy.listen import serve  # noqa: F401  # it needs all others
         from tvsnap.plugins.proxy.upstream import Upstream
-        from tvsnap.plugins.server.settings import ServerSettings, is_loopback
-        from tvsnap.plugins.server.tenants import read_tokens
         from tvsnap.plugins.server.tls import server_context
     except ModuleNotFoundError as error:
         raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[proxy]'") from None
     if upstream is None:
         raise UsageError("give the address of the model's server: --upstream http://127.0.0.1:8000")
-    if not (token_file or tls_client_ca or is_loopback(host)):
-        raise UsageError(
-            f"the proxy refuses to listen at {host} without authentication, as anyone who reaches it could use the "
-            "model: give a token file (--token-file), ask for certificates (--tls-client-ca), or listen at 127.0.0.1"
-        )
-    settings = ServerSettings(
-        host=host,
-        port=port,
-        tokens={} if token_file is None else read_tokens(token_file),
-        tls_certificate=tls_certificate,
-        tls_key=tls_key,
-        tls_client_ca=tls_client_ca,
-        max_body=options.parse_size(max_body),
-    )
+    settings = _settings(host, port, access, max_body)
     server_context(settings)  # so that an error of the files is reported before anything starts
     key = None if upstream_key_file is None else _key(upstream_key_file)
     model = Upstream(upstream, key=key, timeout=timeout)
     _run(model, settings, limit, delta, refresh, as_json=as_json)
+
+
+def _settings(host: str, port: int, access: AccessOptions, max_body: str) -> ServerSettings:
+    """Returns the settings of the proxy's own server; raises `UsageError` if it would let in anybody from elsewhere."""
+    from tvsnap.plugins.server.settings import ServerSettings, is_loopback
+
+    if not (access.token_file or access.tls_client_ca or is_loopback(host)):
+        raise UsageError(
+            f"the proxy refuses to listen at {host} without authentication, as anyone who reaches it could use the "
+            "model: give a token file (--token-file), ask for certificates (--tls-client-ca), or listen at 127.0.0.1"
+        )
+    return ServerSettings(host=host, port=port, max_body=options.parse_size(max_body), **access.settings())
 
 
 def _show_file(limit: int, *, clear: bool, as_json: bool) -> None:

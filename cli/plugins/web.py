@@ -14,7 +14,7 @@ import typer
 from typer import Option
 
 from .. import options
-from .serve import needs_server, run_alone
+from .serve import CacheOptions, needs_server, run_alone
 
 _FORGOTTEN = 900.0
 """Seconds without a request of its page after which a fork ends (a killed browser). Others end with the view."""
@@ -48,7 +48,7 @@ def web(
             if open_page:
                 webbrowser.open(ends.enter_context(_leading_to(address)))
 
-        run_alone(settings, options.budget(None, None, None, None), options.POLICY, tell)
+        run_alone(settings, CacheOptions(), tell)
 
 
 @contextlib.contextmanager

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.hosted import ROOT, programs_of
 from tests.server.conftest import Server, start
 from tvsnap.images import Image
 
-ROOT = Path(__file__).parents[2]
 PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 """Runs a program as a user that is not root, and has no rights but those to its files."""
 
@@ -26,31 +26,23 @@ def compose_program() -> Path:
 @pytest.fixture(scope="session")
 def harbor_programs() -> Path:
     """The folder of programs in which `harbor` is, with a Python that has Harbor and tvsnap."""
-    subprocess.run([ROOT / "scripts/install_harbor.sh"], check=True)
-    programs = ROOT / ".venv-harbor/bin"
-    if not programs.is_dir():
-        pytest.skip("Harbor needs Python 3.12 or newer, and there is none")
-    return programs
+    return programs_of(".venv-harbor", "install_harbor.sh", "Harbor needs Python 3.12 or newer, and there is none")
 
 
 @pytest.fixture(scope="session")
 def harness_programs() -> Path:
     """The folder of programs of a Python that has mini-swe-agent, Inspect, SWE-ReX and tvsnap."""
-    subprocess.run([ROOT / "scripts/install_harnesses.sh"], check=True)
-    programs = ROOT / ".venv-harnesses/bin"
-    if not programs.is_dir():
-        pytest.skip("Inspect needs Python 3.11 or newer, and .venv has an older one")
-    return programs
+    return programs_of(
+        ".venv-harnesses", "install_harnesses.sh", "Inspect needs Python 3.11 or newer, and .venv has an older one"
+    )
 
 
 @pytest.fixture(scope="session")
 def openhands_programs() -> Path:
     """The folder of programs of a Python that has OpenHands' SDK and tvsnap."""
-    subprocess.run([ROOT / "scripts/install_openhands.sh"], check=True)
-    programs = ROOT / ".venv-openhands/bin"
-    if not programs.is_dir():
-        pytest.skip("OpenHands is tried with Python 3.12.2 or newer, and there is none")
-    return programs
+    return programs_of(
+        ".venv-openhands", "install_openhands.sh", "OpenHands is tried with Python 3.12.2 or newer, and there is none"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,15 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import Block, blocks
+from tests.hosted import PASSED
 from tests.integrations.conftest import PLAIN_USER
 from tests.server.conftest import Server
 
 HOSTED = Path(__file__).parent / "hosted"
 CHECKS = sorted(path.name for path in HOSTED.glob("check_*.py"))
 EXAMPLES = [block for block in blocks("python") if block.mark == "harness"]
-
-
-PASSED = re.compile(r"^\d+ passed(, \d+ xfailed)?(, \d+ warnings?)? in", re.MULTILINE)
 
 
 def run(command: Sequence[str | Path], folder: Path, **variables: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,22 +9,20 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import Block, blocks
+from tests.hosted import programs_of, run_checks
 from tests.server.conftest import Server, start
 from tvsnap.images import Image
 
 HOSTED = Path(__file__).parent / "hosted"
-ROOT = Path(__file__).parents[2]
 CHECKS = sorted(path.name for path in HOSTED.glob("check_*.py"))
 
 
 @pytest.fixture(scope="session")
 def training_programs() -> Path:
     """The folder of programs of a Python that has PyTorch, PEFT and tvsnap."""
-    subprocess.run([ROOT / "scripts/install_training.sh"], check=True)
-    programs = ROOT / ".venv-train/bin"
-    if not programs.is_dir():
-        pytest.skip("training needs Python 3.11 or newer, and .venv has an older one")
-    return programs
+    return programs_of(
+        ".venv-train", "install_training.sh", "training needs Python 3.11 or newer, and .venv has an older one"
+    )
 
 
 @pytest.mark.parametrize("block", [each for each in blocks("python") if each.mark == "training"], ids=str)
@@ -48,17 +44,5 @@ def served(terminal_image: Image, tvsnap_home: Path, tmp_path_factory: pytest.Te
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_checks_pass(name: str, training_programs: Path, tvsnap_home: Path, served: Server, tmp_path: Path) -> None:
-    command: list[str | Path] = [training_programs / "python", "-m", "pytest", "-q", "-c", HOSTED / "pytest.ini"]
     own = {"TVSNAP_HOME": str(tvsnap_home), "TVSNAP_TEST_URL": served.url}
-    env = {**os.environ, **own, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"}
-    ran = subprocess.run(
-        [*command, "--basetemp", tmp_path / "checks", HOSTED / name],
-        env=env,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert re.search(r"^\d+ passed(, \d+ warnings?)? in", ran.stdout, re.MULTILINE), ran.stdout
+    run_checks(training_programs, HOSTED / name, tmp_path, **own)

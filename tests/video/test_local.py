@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.hosted import run_checks
 from tests.training.test_learning import training_programs
 
 __all__ = ["training_programs"]
@@ -16,18 +15,7 @@ HOSTED = Path(__file__).parent / "hosted"
 
 
 def test_checks_pass(training_programs: Path, tmp_path: Path) -> None:
-    command: list[str | Path] = [training_programs / "python", "-m", "pytest", "-q", "-c", HOSTED / "pytest.ini"]
-    ran = subprocess.run(
-        [*command, "--basetemp", tmp_path / "checks", HOSTED / "check_local.py"],
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert re.search(r"^\d+ passed(, \d+ warnings?)? in", ran.stdout, re.MULTILINE), ran.stdout
+    run_checks(training_programs, HOSTED / "check_local.py", tmp_path)
 
 
 def test_without_the_packages_it_says_what_to_install(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import base64
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
@@ -274,12 +274,6 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
     def _forked(self, opening: Resume, n: int) -> Forks[RemoteRollout]:
         answer = self.transport.ask(resuming(opening, n))
         return together([RemoteRollout(self, None, one) for one in answer["rollouts"]])
-
-    def _all_or_none(self, rollouts: Iterable[RemoteRollout]) -> list[RemoteRollout]:
-        with contextlib.ExitStack() as undo:
-            open_rollouts = [undo.enter_context(rollout) for rollout in rollouts]
-            undo.pop_all()
-            return open_rollouts
 
 
 class RemoteRollout(RolloutMethods, RolloutCore, Displayed):

@@ -405,7 +405,7 @@ class Browser(Panes):
         if len(rollouts) == 1:
             chosen(0)
         else:
-            draw = lambda place, width: facts.rollout_line(rollouts[place], width)  # noqa: E731
+            draw = lambda place, _: facts.rollout_line(rollouts[place])  # noqa: E731
             self.push_screen(Choice(title, len(rollouts), draw), chosen)
 
     def _step_through(self, rollout: RolloutRecord) -> None:
@@ -446,7 +446,7 @@ class Browser(Panes):
         """Writes the first and the last line."""
         head, foot = self.query_one("#head", Static), self.query_one("#foot", Static)
         if self._rollout is not None:
-            words = facts.rollout_line(self._rollout, self.size.width)
+            words = facts.rollout_line(self._rollout)
             head.update(Text.assemble("rollout ", words, f"  {count(len(self._steps), 'call')}"))
         elif self._forest is not None:
             calls = len(self._forest.reading.calls)

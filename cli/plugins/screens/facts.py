@@ -209,7 +209,7 @@ def step_line(step: Step, width: int) -> Text:
     return line.append(seconds(step.seconds).rjust(8), "dim")
 
 
-def rollout_line(rollout: RolloutRecord, width: int) -> Text:
+def rollout_line(rollout: RolloutRecord) -> Text:
     """Returns the line of a rollout."""
     line = Text(f"{rollout.id[:HASH_DIGITS]}  ", "yellow")
     line.append(f"{cut(one_line(rollout.task), 30):<30}  ")

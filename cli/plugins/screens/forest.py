@@ -192,7 +192,7 @@ def along(row: Row) -> Row | None:
     return max(row.children, key=lambda child: child.call.hits if child.call else 0, default=None)
 
 
-def diverged(row: Row, step: int = 1) -> Row | None:
+def diverged(row: Row, step: int) -> Row | None:
     """Returns the sibling of the nearest row, upwards, that has one: another rollout made another call there."""
     branch = row.branch
     if branch is None or branch.parent is None:

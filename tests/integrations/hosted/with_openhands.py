@@ -32,7 +32,7 @@ Made = Callable[..., TvsnapWorkspace]
 
 
 @pytest.fixture
-def made(place: dict[str, str], salt: str) -> Iterator[Made]:
+def made(place: dict[str, Any], salt: str) -> Iterator[Made]:
     """Makes workspaces, which keep all states however busy the machine is, and ends them after the test."""
     workspaces = []
     if "home" in place:  # as the server does
@@ -70,7 +70,7 @@ def run(workspace: TvsnapWorkspace, folder: Path, commands: list[str]) -> list[s
 
 
 def test_an_agent_comes_to_the_same_without_the_cache_and_is_answered_the_second_time(
-    made: Made, place: dict[str, str], tmp_path: Path
+    made: Made, place: dict[str, Any], tmp_path: Path
 ) -> None:
     first, second = made(), made()
     shown = run(first, tmp_path, COMMANDS)
@@ -169,7 +169,7 @@ def test_a_workspace_is_plain_data_without_its_token(made: Made) -> None:
         ours.execute_command("true")
 
 
-def test_a_program_that_closes_nothing_leaves_nothing(place: dict[str, str], salt: str) -> None:
+def test_a_program_that_closes_nothing_leaves_nothing(place: dict[str, Any], salt: str) -> None:
     home = place.get("home")
     if home is None:
         pytest.skip("what is left is looked for in a data directory")

@@ -19,10 +19,13 @@ import torch
 
 import tvsnap
 from tvsnap.images import ImageStore
-from tvsnap.plugins.training.agents import Agents, Branches, Played, Stragglers, command_in, trajectories
+from tvsnap.plugins.training.agents import Agents, command_in
+from tvsnap.plugins.training.branching import Branches
 from tvsnap.plugins.training.generation import ModelGenerator
 from tvsnap.plugins.training.loop import Learner, tree_advantages, variant
+from tvsnap.plugins.training.played import Played, trajectories
 from tvsnap.plugins.training.tasks import tasks
+from tvsnap.plugins.training.waiting import Stragglers
 
 
 class Scripted:

@@ -13,8 +13,8 @@ import pytest
 
 import tvsnap
 from tvsnap.images import ImageStore
-from tvsnap.plugins.training.agents import Call, Played
 from tvsnap.plugins.training.experiment import main, options_of, warm_file
+from tvsnap.plugins.training.played import Call, Played
 from tvsnap.plugins.training.reports import differences
 from tvsnap.plugins.training.stateless import StatelessCache, errors
 from tvsnap.plugins.training.tasks import tasks

@@ -17,15 +17,9 @@ class Cancellation:
 
     def __init__(self) -> None:
         self._wanted = threading.Event()
-        self._superseded = threading.Event()
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._sandbox: Sandbox | None = None
-
-    @property
-    def superseded(self) -> bool:
-        """Whether the call need not be executed, because another execution of it answers it."""
-        return self._superseded.is_set()
 
     @property
     def wanted(self) -> bool:
@@ -39,7 +33,6 @@ class Cancellation:
 
     def supersede(self, executed: threading.Event) -> None:
         """Ends the execution of a call that was answered otherwise, and waits until the execution sets `executed`."""
-        self._superseded.set()
         self._wanted.set()
         self._interrupt_until(executed)
 

@@ -60,7 +60,7 @@ class Grading:
             grade is not None and counts == {grade: counts.get(grade, 0)} and counts[grade] >= self.executions
         )
 
-    def not_yet(self, counts: Mapping[str, int], grade: str, held_up: str | None = None) -> str | None:
+    def not_yet(self, counts: Mapping[str, int], grade: str, held_up: str | None) -> str | None:
         """Returns why a grade that was just given is not to be shared yet; None if it is.
 
         A grade that a busy machine may have lowered is shared once a second execution has given it, too.

@@ -178,7 +178,7 @@ def build_tree(
     cache: Path,
     progress: BuildProgress,
     below: Below,
-    services: Sequence[BuiltService] = (),
+    services: Sequence[BuiltService],
 ) -> BuiltTree:
     """Builds an image's tree.
 

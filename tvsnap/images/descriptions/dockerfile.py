@@ -82,7 +82,7 @@ def read_dockerfile(path: Path, args: Mapping[str, str], target: str | None = No
     return parse_dockerfile(read_small_text(path, "replace"), args, target)
 
 
-def parse_dockerfile(text: str, args: Mapping[str, str], target: str | None = None) -> Dockerfile:
+def parse_dockerfile(text: str, args: Mapping[str, str], target: str | None) -> Dockerfile:
     """Returns the requirements of a Dockerfile, given its text.
 
     Args:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, TypeVar, overload
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast, overload
 
 from tvsnap.model.arguments import check_whole
 from tvsnap.model.credit import TaskValues
@@ -191,6 +191,12 @@ class BeginsRollouts(Generic[R]):
 
 class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
     """The methods of a cache, here or elsewhere."""
+
+    def _all_or_none(self, rollouts: Iterable[R]) -> list[R]:
+        with ExitStack() as undo:
+            entered = [undo.enter_context(cast("AbstractContextManager[R]", rollout)) for rollout in rollouts]
+            undo.pop_all()
+            return entered
 
     def expect(
         self,

@@ -248,12 +248,6 @@ class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _all_or_none(self, rollouts: Iterable[FleetRollout]) -> list[FleetRollout]:
-        with contextlib.ExitStack() as undo:
-            entered = [undo.enter_context(one) for one in rollouts]
-            undo.pop_all()
-            return entered
-
     def _knowing(self, state: str) -> Client:
         """Returns the connection to a server that knows a state, into which somebody is about to look."""
         return self._nodes.client(self._nodes.look_at(state))

@@ -17,14 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict
 
 from tvsnap.aio.threads import in_thread
 from tvsnap.client.images_and_graph import RemoteImages
 from tvsnap.images import Image, ImageNotFound, ImageStore
 from tvsnap.images.descriptions.detect import DESCRIPTIONS
 from tvsnap.model.calls import ToolResult
-from tvsnap.plugins.harnesses.caches import CacheOptions, shared_cache
+from tvsnap.plugins.harnesses.caches import shared_cache
+from tvsnap.plugins.harnesses.configuration import CacheConfig, cache_options
 from tvsnap.plugins.harnesses.images import find_image
 from tvsnap.protocols import AnyAsyncRollout
 
@@ -60,8 +61,10 @@ _ERRORS = {
 """Messages of the programs in the sandbox, in lower case, and the errors that Inspect expects for them."""
 
 
-class TvsnapSandboxConfig(BaseModel, frozen=True):
+class TvsnapSandboxConfig(CacheConfig):
     """The configuration of a sandbox; a text instead of it is the `image`, a path relative to the task's folder."""
+
+    model_config = ConfigDict(frozen=True)
 
     image: str = "terminal"
     """An image's name or digest; or the path of a folder (with a slash) or file that an image is built from."""
@@ -69,35 +72,8 @@ class TvsnapSandboxConfig(BaseModel, frozen=True):
     """The folder in which commands start and relative paths begin; by default the image's working directory."""
     user: str | None = None
     """The user of commands that name none; by default the image's user."""
-    home: str | None = None
-    """The data directory; see `tvsnap.Cache`."""
-    url: str | None = None
-    """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
-    token: str | None = Field(default=None, exclude=True, repr=False)
-    """The token that the server asks for; by default `TVSNAP_TOKEN`. It is not saved."""
-    backend: str = "local"
-    """The name of a backend; see `tvsnap.Cache`."""
-    policy: str = "default"
-    """The policy for snapshots; see `tvsnap.Cache`."""
-    use_cache: bool = True
-    """False to execute every call."""
-    salt: str | None = None
-    """Samples share states only with those of the same salt."""
-    timeouts: Literal["private", "shared"] = "private"
-    """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
     network: Literal["none", "public"] | tuple[str, ...] | None = None
     """Hosts that commands may reach; by default the image's setting. See `tvsnap.Cache.rollout`."""
-
-    @property
-    def options(self) -> CacheOptions:
-        """The options of the cache."""
-        return CacheOptions.chosen(
-            *(self.home, self.url, self.token),
-            backend=self.backend,
-            policy=self.policy,
-            use_cache=self.use_cache,
-            timeouts=self.timeouts,
-        )
 
 
 def _config(config: BaseModel | str | None) -> TvsnapSandboxConfig:
@@ -175,7 +151,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
             TvsnapError: it cannot be built, or sandboxes are not possible on this machine.
         """
         chosen = _config(config)
-        cache = await shared_cache(chosen.options)
+        cache = await shared_cache(cache_options(chosen))
         await in_thread(None, partial(_find_image, cache.cache.images, chosen.image))
 
     @classmethod
@@ -193,7 +169,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
             TvsnapError: there is no such image, or no sandbox can be made.
         """
         chosen = _config(config)
-        cache = await shared_cache(chosen.options)
+        cache = await shared_cache(cache_options(chosen))
         image = await in_thread(None, partial(_find_image, cache.cache.images, chosen.image))
         limits = await in_thread(None, partial(cache.cache.limits_for, image))
         # More than Inspect's limit, so that Inspect's is reached first.
@@ -342,7 +318,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
             await rollout.snapshot_if_idle()
         except Exception as error:
             raise ConnectionError(f"no shell can be opened in the sandbox: {error}") from error
-        return SandboxConnection(type="tvsnap", command=shlex.join(self.config.options.shell(rollout.state)))
+        return SandboxConnection(type="tvsnap", command=shlex.join(cache_options(self.config).shell(rollout.state)))
 
     def default_polling_interval(self) -> float:
         """Returns the seconds between two polls of a program in the background."""

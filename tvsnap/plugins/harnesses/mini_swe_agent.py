@@ -11,18 +11,14 @@ import platform
 import shlex
 import sys
 import threading
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from tvsnap.model.arguments import check_text
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
-from tvsnap.model.limits import MIB
-from tvsnap.plugins.harnesses.caches import CacheOptions, process_cache
-from tvsnap.plugins.harnesses.images import find_image
-from tvsnap.protocols import AnyRollout
+from tvsnap.plugins.harnesses.configuration import RolloutConfig, begin_rollout
 
 try:
     from minisweagent.exceptions import Submitted
@@ -39,18 +35,16 @@ SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 _PLAIN = ["bash", "-c"]  # what the tool `exec` does by default
 
 
-class TvsnapEnvironmentConfig(BaseModel):
-    """The configuration of `TvsnapEnvironment`. The first five are those of mini-swe-agent's Docker environment."""
+class TvsnapEnvironmentConfig(RolloutConfig):
+    """The configuration of `TvsnapEnvironment`: that of mini-swe-agent's Docker environment, and tvsnap's own."""
 
     model_config = ConfigDict(extra="forbid")
 
-    image: str
-    """An image's name or digest; or the path of a folder (with a slash) that an image is built from."""
     cwd: str = ""
     """The folder in which commands start; by default the image's working directory."""
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of commands."""
-    forward_env: list[str] = []
+    forward_env: list[str] = Field(default_factory=list)
     """Names of variables of this process that commands get, if they are set here and not in `env`."""
     timeout: float = 30
     """Seconds after which a command is ended."""
@@ -58,28 +52,6 @@ class TvsnapEnvironmentConfig(BaseModel):
     """The program that runs a command, which is its last argument."""
     user: str | None = None
     """The user that runs commands; by default the image's user."""
-    home: str | None = None
-    """The data directory; see `tvsnap.Cache`."""
-    url: str | None = None
-    """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
-    token: str | None = Field(default=None, exclude=True, repr=False)
-    """The token that the server asks for; by default `TVSNAP_TOKEN`. It is not saved."""
-    backend: str = "local"
-    """The name of a backend; see `tvsnap.Cache`."""
-    policy: str = "default"
-    """The policy for snapshots; see `tvsnap.Cache`."""
-    use_cache: bool = True
-    """False to execute every command."""
-    task: str = ""
-    """The task's name in tvsnap's listings."""
-    salt: str | None = None
-    """Rollouts share states only with those of the same salt."""
-    timeouts: Literal["private", "shared"] = "private"
-    """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
-    network: Literal["none", "public"] | list[str] | None = None
-    """Hosts that commands may reach; by default the image's setting. See `tvsnap.Cache.rollout`."""
-    output_limit: int = 16 * MIB
-    """The most bytes that one command may print; more is cut in the middle."""
 
 
 class TvsnapEnvironment:
@@ -105,22 +77,7 @@ class TvsnapEnvironment:
         """
         self.config: TvsnapEnvironmentConfig = config_class(**kwargs)
         self.sources = {"hit": 0, "coalesced": 0, "executed": 0}
-        self.rollout = self._begin()
-
-    def _begin(self) -> AnyRollout:
-        config = self.config
-        cache = process_cache(
-            CacheOptions.chosen(
-                *(config.home, config.url, config.token),
-                backend=config.backend,
-                policy=config.policy,
-                use_cache=config.use_cache,
-                timeouts=config.timeouts,
-            )
-        )
-        image = find_image(cache.images, config.image)
-        limits = replace(cache.limits_for(image), output=config.output_limit)
-        return cache.rollout(image, config.task, config.salt, limits=limits, network=config.network)
+        self.rollout, _ = begin_rollout(self.config)
 
     def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: float | None = None) -> dict[str, Any]:
         """Runs a command in a fresh shell, or answers it from the graph.

@@ -14,17 +14,14 @@ import shlex
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
-from tvsnap.model.limits import MIB
-from tvsnap.plugins.harnesses.caches import CacheOptions, process_cache
-from tvsnap.plugins.harnesses.images import find_image
+from tvsnap.plugins.harnesses.configuration import RolloutConfig, begin_rollout
 from tvsnap.protocols import AnyRollout
 
 try:
@@ -58,37 +55,13 @@ _STATUS = {"A": GitChangeStatus.ADDED, "D": GitChangeStatus.DELETED}
 _numbers = itertools.count()
 
 
-class TvsnapWorkspace(BaseWorkspace):
+class TvsnapWorkspace(BaseWorkspace, RolloutConfig):
     """An OpenHands workspace whose commands run in tvsnap's sandboxes, or are answered from its graph."""
 
     working_dir: str = ""
     """The folder in which commands start and relative paths begin; by default the image's working directory."""
-    image: str
-    """An image's name or digest; or the path of a folder (with a slash) that an image is built from."""
     user: str | None = None
     """The user that runs commands; by default the image's user. The shell of `terminal` is always the image's."""
-    home: str | None = None
-    """The data directory; see `tvsnap.Cache`."""
-    url: str | None = None
-    """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
-    token: str | None = Field(default=None, exclude=True, repr=False)
-    """The token that the server asks for; by default `TVSNAP_TOKEN`. It is not saved."""
-    backend: str = "local"
-    """The name of a backend; see `tvsnap.Cache`."""
-    policy: str = "default"
-    """The policy for snapshots; see `tvsnap.Cache`."""
-    use_cache: bool = True
-    """False to execute every command."""
-    task: str = ""
-    """The task's name in tvsnap's listings."""
-    salt: str | None = None
-    """Rollouts share states only with those of the same salt."""
-    timeouts: Literal["private", "shared"] = "private"
-    """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
-    network: Literal["none", "public"] | list[str] | None = None
-    """Hosts that commands may reach; by default the image's setting. See `tvsnap.Cache.rollout`."""
-    output_limit: int = 16 * MIB
-    """The most bytes that one command may print; more is cut in the middle."""
 
     _rollout: AnyRollout = PrivateAttr()
     _failure: Exception | None = PrivateAttr(default=None)
@@ -106,18 +79,7 @@ class TvsnapWorkspace(BaseWorkspace):
                 and `tvsnap.connect`.
         """
         super().model_post_init(context)
-        cache = process_cache(
-            CacheOptions.chosen(
-                *(self.home, self.url, self.token),
-                backend=self.backend,
-                policy=self.policy,
-                use_cache=self.use_cache,
-                timeouts=self.timeouts,
-            )
-        )
-        image = find_image(cache.images, self.image)
-        limits = replace(cache.limits_for(image), output=self.output_limit)
-        self._rollout = cache.rollout(image, self.task, self.salt, limits=limits, network=self.network)
+        self._rollout, image = begin_rollout(self)
         self.working_dir = posixpath.normpath(posixpath.join("/", image.workdir, self.working_dir))
 
     @property

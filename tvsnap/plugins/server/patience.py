@@ -57,7 +57,45 @@ class _Joined:
         self._transport.close()
 
 
-class Patient(HttpToolsProtocol):
+class _TakenInTime(asyncio.Protocol):
+    """A connection that is closed if its client takes nothing of what it is sent."""
+
+    loop: asyncio.AbstractEventLoop
+    transport: Any
+
+    def __init__(self, *args: Any, settings: ServerSettings, **named: Any) -> None:
+        """
+        Args:
+            settings: say how long a client has.
+            args: positional arguments of uvicorn.
+            named: named arguments of uvicorn.
+        """
+        super().__init__(*args, **named)
+        self._patience = settings.patience
+        self._taking: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends all waiting."""
+        self._took()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begins to wait until the client takes what it is sent."""
+        super().pause_writing()
+        self._taking = self.loop.call_later(self._patience, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Takes note that the client has taken something."""
+        super().resume_writing()
+        self._took()
+
+    def _took(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
+
+class Patient(_TakenInTime, HttpToolsProtocol):
     """One connection. If there are too many, the one is closed that has been without a request for longest.
 
     Attributes:
@@ -71,12 +109,10 @@ class Patient(HttpToolsProtocol):
             args: positional arguments of uvicorn.
             named: named arguments of uvicorn.
         """
-        super().__init__(*args, **named)
+        super().__init__(*args, settings=settings, **named)
         self._most = settings.max_connections
-        self._patience = settings.patience
         self.idle_since: float | None = time.monotonic()
         self._coming: asyncio.TimerHandle | None = None
-        self._taking: asyncio.TimerHandle | None = None
         self._head = self._body = 0
         self._longest = LONGEST_HEAD
         self._is_websocket = False
@@ -97,9 +133,7 @@ class Patient(HttpToolsProtocol):
         """Ends all waiting."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
-        for timer in (self._coming, self._taking):
-            if timer is not None:
-                timer.cancel()
+        self._came()
 
     def data_received(self, data: bytes) -> None:
         """Takes what a client sends."""
@@ -148,18 +182,6 @@ class Patient(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         super().handle_websocket_upgrade()
 
-    def pause_writing(self) -> None:
-        """Begins to wait until the client takes what it is sent."""
-        super().pause_writing()
-        self._taking = self.loop.call_later(self._patience, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """Takes note that the client has taken something."""
-        super().resume_writing()
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
-
     def _came(self) -> None:
         if self._coming is not None:
             self._coming.cancel()
@@ -183,36 +205,5 @@ class Patient(HttpToolsProtocol):
             self.transport.close()
 
 
-class PatientSocket(WSProtocol):
-    """One WebSocket, which is closed if its client takes nothing of what it is sent."""
-
-    def __init__(self, *args: Any, settings: ServerSettings, **named: Any) -> None:
-        """
-        Args:
-            settings: say how long a client has.
-            args: positional arguments of uvicorn.
-            named: named arguments of uvicorn.
-        """
-        super().__init__(*args, **named)
-        self._patience = settings.patience
-        self._taking: asyncio.TimerHandle | None = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Ends all waiting."""
-        self._took()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """Begins to wait until the client takes what it is sent."""
-        super().pause_writing()
-        self._taking = self.loop.call_later(self._patience, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """Takes note that the client has taken something."""
-        super().resume_writing()
-        self._took()
-
-    def _took(self) -> None:
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
+class PatientSocket(_TakenInTime, WSProtocol):
+    """One WebSocket."""

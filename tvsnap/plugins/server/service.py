@@ -79,7 +79,7 @@ class Service:
         self._opened: dict[str, Once[bytes]] = defaultdict(lambda: Once(ANSWERS_KEPT, KEYS_KNOWN))  # by tenant
         self.shares = Shares({tenant for tenant in settings.tokens.values() if tenant is not None})
 
-    def check_room(self, count: int, tenant: Tenant | None = None) -> None:
+    def check_room(self, count: int, tenant: Tenant | None) -> None:
         """Checks that there may be so many further sandboxes, for a tenant.
 
         Raises:

@@ -7,14 +7,16 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tvsnap.plugins.training.agents import Agents, Played, together, trajectories
-from tvsnap.plugins.training.loop import Learner, Settings
+from tvsnap.plugins.training.agents import Agents
+from tvsnap.plugins.training.loop import Learner
+from tvsnap.plugins.training.played import Played, trajectories
 from tvsnap.plugins.training.reports import markdown, mean
 from tvsnap.plugins.training.tasks import Task
+from tvsnap.plugins.training.waiting import together
 
 METHODS = ("loop", "loop-state", "tree-grpo")
 """Names of variants of `tvsnap.training.loop`."""
@@ -24,26 +26,13 @@ _TITLES = (
 )
 
 
-async def compare(
-    cache: Any,
-    agents: Agents,
-    learner: Learner,
-    parts: Sequence[Sequence[Task]],
-    test: Sequence[Task],
-    *,
-    seed: int,
-    k: int,
-    branch: tuple[int, int],
-    depths: Sequence[int],
-    budget: tuple[int, float],
-    renew: Callable[[int], object],
-    keep: Callable[[Mapping[str, Any]], object],
-) -> None:
-    """Trains until a budget of tokens and one of seconds are both used up, and tests when each of them is.
+@dataclass(kw_only=True)
+class Comparison:
+    """Training by one algorithm until a budget of tokens and one of seconds are both used up; a test when each is.
 
     Tokens are those that the model writes; seconds are those of rollouts and learning, without tests.
 
-    Args:
+    Attributes:
         cache: a cache that records.
         agents: plays the rollouts.
         learner: learns from them; its variant is the algorithm.
@@ -57,79 +46,82 @@ async def compare(
         renew: is called before rollouts, with the number of updates, so that the generator has the learned policy.
         keep: is given what happened so far, after each update.
     """
-    epochs, tests = list[dict[str, Any]](), list[dict[str, Any]]()
-    spent = {"tokens": 0.0, "seconds": 0.0}
-    limits = dict(zip(spent, budget, strict=True))
 
-    async def tested(at: str) -> None:
-        groups = await agents.play(cache, test, 2, f"{seed} test {len(epochs)}")
+    cache: Any
+    agents: Agents
+    learner: Learner
+    parts: Sequence[Sequence[Task]]
+    test: Sequence[Task]
+    seed: int
+    k: int
+    branch: tuple[int, int]
+    depths: Sequence[int]
+    budget: tuple[int, float]
+    renew: Callable[[int], object]
+    keep: Callable[[Mapping[str, Any]], object]
+    _epochs: list[dict[str, Any]] = field(default_factory=list, init=False)
+    _tests: list[dict[str, Any]] = field(default_factory=list, init=False)
+    _spent: dict[str, float] = field(default_factory=lambda: {"tokens": 0.0, "seconds": 0.0}, init=False)
+
+    async def run(self) -> None:
+        """Trains and tests."""
+        limits = dict(zip(self._spent, self.budget, strict=True))
+        self.renew(0)
+        await self._test("start")
+        while unspent := [name for name in self._spent if self._spent[name] < limits[name]]:
+            await self._update()
+            self.renew(len(self._epochs))
+            for name in unspent:
+                if self._spent[name] >= limits[name]:
+                    await self._test(name)
+            self.keep({"epochs": self._epochs, "tests": self._tests})
+
+    async def _test(self, at: str) -> None:
+        updates = len(self._epochs)
+        groups = await self.agents.play(self.cache, self.test, 2, f"{self.seed} test {updates}")
         rewards = [one.grade.reward for group in groups for one in group if one.grade is not None]
-        tests.append({"at": at, "updates": len(epochs), **spent, "reward": mean(rewards)})
+        self._tests.append({"at": at, "updates": updates, **self._spent, "reward": mean(rewards)})
 
-    renew(0)
-    await tested("start")
-    while unspent := [name for name in spent if spent[name] < limits[name]]:
-        began = time.monotonic()
-        tree = learner.settings.credit == "tree"
-        groups = await _played(
-            cache,
-            agents,
-            parts[len(epochs) % len(parts)],
-            f"{seed} train {len(epochs)}",
-            k,
-            learner.settings,
-            branch,
-            depths,
-        )
+    async def _update(self) -> None:
+        """Plays the tasks of an update, and learns from them."""
+        began, spent, updates = time.monotonic(), self._spent, len(self._epochs)
+        groups = await self._played(self.parts[updates % len(self.parts)], f"{self.seed} train {updates}")
         played = time.monotonic()
         compared = trajectories(groups)
-        noise = await asyncio.to_thread(learner.noise, compared) if len(compared) > 1 else None
+        noise = await asyncio.to_thread(self.learner.noise, compared) if len(compared) > 1 else None
         measured = time.monotonic()
-        update = await asyncio.to_thread(learner.learn, compared)
+        update = await asyncio.to_thread(self.learner.learn, compared)
         all_of = [one for group in groups for one in group]
         spent["tokens"] += sum(one.written for one in all_of)
         spent["seconds"] += played - began + time.monotonic() - measured
+        tree = self.learner.settings.credit == "tree"
         rewards = [one.grade.reward for one in all_of if one.grade is not None and not (tree and one.before)]
-        epochs.append(
+        self._epochs.append(
             {
                 **spent,
                 "rollouts": len(all_of),
                 "reward": mean(rewards),
-                "shared": await _shared(cache, groups),
+                "shared": await _shared(self.cache, groups),
                 "noise": None if noise is None else asdict(noise),
                 "update": asdict(update),
             }
         )
-        renew(len(epochs))
-        for name in unspent:
-            if spent[name] >= limits[name]:
-                await tested(name)
-        keep({"epochs": epochs, "tests": tests})
 
+    async def _played(self, of: Sequence[Task], chance: str) -> list[list[Played]]:
+        """Returns the rollouts of each task for an update, with branches if the algorithm has trees."""
+        cache, agents, credit = self.cache, self.agents, self.learner.settings.credit
+        if credit != "tree":
+            return await agents.play(cache, of, self.k, chance, credit=credit)
+        states, n = self.branch
+        groups = await agents.play(cache, of, max(2, self.k - states * n), chance)
+        room = asyncio.Semaphore(max(1, agents.at_once // (states * n)))
 
-async def _played(
-    cache: Any,
-    agents: Agents,
-    of: Sequence[Task],
-    chance: str,
-    k: int,
-    settings: Settings,
-    branch: tuple[int, int],
-    depths: Sequence[int],
-) -> list[list[Played]]:
-    """Returns the rollouts of each task for an update, with branches if the algorithm has trees."""
-    if settings.credit != "tree":
-        return await agents.play(cache, of, k, chance, credit=settings.credit)
-    states, n = branch
-    groups = await agents.play(cache, of, max(2, k - states * n), chance)
-    room = asyncio.Semaphore(max(1, agents.at_once // (states * n)))
+        async def grown(group: list[Played]) -> list[Played]:
+            async with room:
+                more = await agents.branch(cache, group, chance, states=states, n=n, depths=self.depths, credit="tree")
+            return [*group, *(one for branches in more.groups for one in branches)]
 
-    async def grown(group: list[Played]) -> list[Played]:
-        async with room:
-            more = await agents.branch(cache, group, chance, states=states, n=n, depths=depths, credit="tree")
-        return [*group, *(one for branches in more.groups for one in branches)]
-
-    return await together([grown(group) for group in groups])
+        return await together([grown(group) for group in groups])
 
 
 async def _shared(cache: Any, groups: Sequence[Sequence[Played]]) -> float:

@@ -19,9 +19,7 @@ import math
 import multiprocessing
 import os
 import random
-import secrets
 import signal
-import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -34,12 +32,15 @@ import tvsnap
 import tvsnap.aio
 from tvsnap.plugins.extras import brought_by
 from tvsnap.plugins.training import comparison, reports
-from tvsnap.plugins.training.agents import Agents, Played, Stragglers, trajectories
-from tvsnap.plugins.training.generation import Generator, ModelGenerator, ServerGenerator, check_least
+from tvsnap.plugins.training.agents import Agents
+from tvsnap.plugins.training.generation import ModelGenerator, ServerGenerator, check_least
 from tvsnap.plugins.training.loop import Learner, Settings, variant, with_adapter
+from tvsnap.plugins.training.played import Played
 from tvsnap.plugins.training.policy import policy, tokenizer_of, with_mistakes
+from tvsnap.plugins.training.run import Run, renew, setting_of
 from tvsnap.plugins.training.stateless import StatelessCache, errors
 from tvsnap.plugins.training.tasks import Task, tasks
+from tvsnap.plugins.training.waiting import Stragglers
 
 with brought_by("train"):
     import torch
@@ -189,70 +190,11 @@ async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path
     """Trains in one mode; writes what happened in each epoch, and in the tests between them, after each of them."""
     of = tasks("train", options.tasks, seed, kinds=options.kinds)
     test = tasks("test", options.tests, seed, kinds=options.kinds)
-    parts = parts_of(of, options.tasks_each)
-    epochs, tests, updates = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
-    everything = list[Played]()
-    stragglers = Stragglers(*options.stragglers) if options.stragglers else None
-    credit = learner.settings.credit
-
-    def keep(wrong: Mapping[str, int] | None = None) -> None:
-        run = {
-            "seed": seed,
-            "mode": mode,
-            "setting": setting_of(options),
-            "epochs": epochs,
-            "tests": tests,
-            "wrong": wrong,
-        }
-        (options.out / f"run-{seed}-{mode.replace(' ', '-')}.json").write_text(json.dumps(run))
-
-    async def tested(cache: Any, updates: int) -> None:
-        renew(agents.generator, learner, home / f"adapter-{updates}")
-        if updates % options.test_every and updates != options.epochs * len(parts):
-            return
-        groups = await agents.play(cache, test, 2, f"{seed} test {updates}")
-        played = [one for group in groups for one in group]
-        everything.extend(played)
-        tests.append({"updates": updates, "reward": reports.mean(rewards(played)), "rollouts": [*map(told, played)]})
-        print(f"seed {seed}, {mode}, after {updates} updates: held-out reward {tests[-1]['reward']:.3f}", flush=True)
-
-    async def updated(
-        cache: Any, counted: Any, part: Sequence[Task], epoch: int
-    ) -> tuple[list[Played], dict[str, float]]:
-        before, generating, began = counted.stats(), agents.generator.generating_s, time.perf_counter()
-        chance = f"{seed} train {epoch}"
-        groups = await agents.play(cache, part, options.k, chance, stragglers, epoch=epoch, credit=credit)
-        if options.branch:
-            states, n = options.branch
-            for group in list(groups):
-                more = await agents.branch(cache, group, chance, states=states, n=n, epoch=epoch, credit=credit)
-                groups += more.groups
-        played, after = time.perf_counter(), counted.stats()
-        updates.append(asdict(await asyncio.to_thread(learner.learn, trajectories(groups))))
-        spent = {
-            "generating_s": agents.generator.generating_s - generating,
-            "playing_s": played - began,
-            "learning_s": time.perf_counter() - played,
-            **{name: getattr(after, name) - getattr(before, name) for name in ("forks", "replayed")},
-        }
-        return [one for group in groups for one in group], spent
-
     async with cache_of(mode, home, images, [*of, *test], options) as (cache, counted):
-        for epoch in range(options.epochs):
-            played, spent = list[Played](), dict[str, float]()
-            for part in parts:
-                await tested(cache, len(updates))
-                more, costs = await updated(cache, counted, part, epoch)
-                played += more
-                spent = {name: spent.get(name, 0) + cost for name, cost in costs.items()}
-            everything.extend(played)
-            disk = counted.stats().budget["disk"][0]
-            learned = {"snapshot_bytes": disk, "updates": updates[-len(parts) :], "rollouts": [*map(told, played)]}
-            epochs.append({**figures(played), **spent, **learned})
-            print(f"seed {seed}, {mode}, epoch {epoch}: {reports.line(epochs[-1])}", flush=True)
-            keep()
-        await tested(cache, len(updates))
-    keep(await checked(everything, home / "exact", images) if mode == "stateless" else None)
+        training = Run(mode, seed, agents, learner, home, options, cache, counted)
+        await training.train(parts_of(of, options.tasks_each), test)
+    wrong = await checked(training.everything, home / "exact", images) if mode == "stateless" else None
+    training.keep(wrong)
 
 
 async def compared(
@@ -270,8 +212,12 @@ async def compared(
 
     tokens, seconds = options.budget
     async with cache_of("tvsnap", home, images, [*of, *test], options) as (cache, _):
-        await comparison.compare(
-            *(cache, agents, learner, parts_of(of, options.tasks_each), test),
+        await comparison.Comparison(
+            cache=cache,
+            agents=agents,
+            learner=learner,
+            parts=parts_of(of, options.tasks_each),
+            test=test,
             seed=seed,
             k=options.k,
             branch=tuple(options.branch or (2, 2)),
@@ -279,62 +225,13 @@ async def compared(
             budget=(int(tokens), seconds),
             renew=lambda updates: renew(agents.generator, learner, home / f"adapter-{updates}"),
             keep=keep,
-        )
+        ).run()
 
 
 async def checked(played: Sequence[Played], home: Path, images: Any) -> dict[str, int]:
     """Returns what was wrong in rollouts with a stateless cache."""
     async with tvsnap.AsyncCache(home, policy="default", images=images) as exact:
         return asdict(await errors(exact, played, TIMEOUT))
-
-
-def setting_of(options: Any) -> dict[str, Any]:
-    """Returns the options as JSON, without what lets in at a server."""
-    hidden = {**vars(options), "token": None}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in hidden.items()}
-
-
-def renew(generator: Generator, learner: Learner, folder: Path) -> None:
-    """Gives what was learned to a server that generates; a model of this process has it already."""
-    if isinstance(generator, ServerGenerator):
-        learner.model.save_pretrained(folder)
-        generator.renew(folder, f"tvsnap-{secrets.token_hex(8)}")
-
-
-def figures(played: Sequence[Played]) -> dict[str, Any]:
-    """Returns what is reported of the rollouts of an epoch."""
-    calls = [call for one in played for call in one.calls]
-    ended = [one for one in played if not one.failed]
-    seconds = [call.seconds for call in calls] or [0.0]
-    return {
-        "reward": reports.mean(rewards(played)),
-        "calls": len(calls),
-        "hit_rate": reports.mean([call.result.source != "executed" for call in calls]),
-        "median_call_s": statistics.median(seconds),
-        "mean_call_s": statistics.mean(seconds),
-        "tools_s": sum(seconds),
-        "setup_s": sum(one.prepared_s for one in played),
-        "grading_s": sum(one.graded_s for one in played),
-        "grades_answered": reports.mean([one.grade is not None and one.grade.source != "executed" for one in ended]),
-        "cancelled": sum(one.cancelled for one in played),
-        "failed": sum(one.failed for one in played),
-        "not_graded": sum(one.grade is None for one in played),
-    }
-
-
-def rewards(played: Sequence[Played]) -> list[float]:
-    """Returns the rewards of those that have one: where a verifier failed, there is none."""
-    return [one.grade.reward for one in played if one.grade is not None]
-
-
-def told(one: Played) -> dict[str, Any]:
-    """Returns a rollout as JSON."""
-    calls = [
-        {"command": call.command, "output": call.shown, "source": call.result.source, "seconds": round(call.seconds, 5)}
-        for call in one.calls
-    ]
-    reward = None if one.grade is None else one.grade.reward
-    return {"task": one.task.name, "number": one.number, "tokens": one.tokens, "calls": calls, "reward": reward}
 
 
 def options_of(arguments: Sequence[str] | None) -> Any:

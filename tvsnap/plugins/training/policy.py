@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -113,11 +113,3 @@ def _wrong(command: str, text: str, chance: random.Random) -> str:
     else:
         return ""
     return command[: match.start()] + other + command[match.end() :]
-
-
-def count_parameters(model: Any) -> int:
-    """Returns how many numbers a model has."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-__all__: Sequence[str] = ("count_parameters", "policy", "tokenizer_of", "with_mistakes")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvsnap
-from tvsnap.plugins.training.agents import Played
+from tvsnap.plugins.training.played import Played
 
 
 class StatelessCache:

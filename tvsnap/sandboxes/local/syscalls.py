@@ -20,7 +20,7 @@ _AT_EMPTY_PATH = 0x1000
 _KEEP_SIZE = 1
 
 
-def mount_detached(device: str, kind: str, options: Mapping[str, str | None] = {}) -> int:
+def mount_detached(device: str, kind: str, options: Mapping[str, str | None]) -> int:
     """Mounts a block device without attaching it: it is in no mount table and is unmounted with its last descriptor.
 
     Returns a close-on-exec descriptor of the root directory. `options` has the file system's options, with None for one

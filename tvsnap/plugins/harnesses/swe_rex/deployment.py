@@ -6,16 +6,13 @@ import contextlib
 import logging
 import sys
 import threading
-from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict
 
 from tvsnap.aio.threads import in_thread
 from tvsnap.model.errors import UsageError
-from tvsnap.model.limits import MIB
-from tvsnap.plugins.harnesses.caches import CacheOptions, process_cache
-from tvsnap.plugins.harnesses.images import find_image
+from tvsnap.plugins.harnesses.configuration import RolloutConfig, begin_rollout
 from tvsnap.plugins.harnesses.swe_rex.host import (
     AbstractDeployment,
     CombinedDeploymentHook,
@@ -27,37 +24,13 @@ from tvsnap.plugins.harnesses.swe_rex.host import (
 from tvsnap.plugins.harnesses.swe_rex.runtime import TvsnapRuntime
 
 
-class TvsnapDeploymentConfig(BaseModel):
+class TvsnapDeploymentConfig(RolloutConfig):
     """The configuration of `TvsnapDeployment`."""
 
     model_config = ConfigDict(extra="forbid")
 
     type: Literal["tvsnap"] = "tvsnap"
     """Tells it from SWE-ReX's own configurations."""
-    image: str
-    """An image's name or digest; or the path of a folder (with a slash) that an image is built from."""
-    home: str | None = None
-    """The data directory; see `tvsnap.Cache`."""
-    url: str | None = None
-    """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
-    token: str | None = Field(default=None, exclude=True, repr=False)
-    """The token that the server asks for; by default `TVSNAP_TOKEN`. It is not saved."""
-    backend: str = "local"
-    """The name of a backend; see `tvsnap.Cache`."""
-    policy: str = "default"
-    """The policy for snapshots; see `tvsnap.Cache`."""
-    use_cache: bool = True
-    """False to execute every command."""
-    task: str = ""
-    """The task's name in tvsnap's listings."""
-    salt: str | None = None
-    """Rollouts share states only with those of the same salt."""
-    timeouts: Literal["private", "shared"] = "private"
-    """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
-    network: Literal["none", "public"] | list[str] | None = None
-    """Hosts that commands may reach; by default the image's setting. See `tvsnap.Cache.rollout`."""
-    output_limit: int = 16 * MIB
-    """The most bytes that one command may print; more is cut in the middle."""
 
     def get_deployment(self) -> TvsnapDeployment:
         """Returns a deployment with this configuration."""
@@ -126,19 +99,7 @@ class TvsnapDeployment(AbstractDeployment):
         self._runtime = await in_thread(None, self._begin)
 
     def _begin(self) -> TvsnapRuntime:
-        config = self.config
-        cache = process_cache(
-            CacheOptions.chosen(
-                *(config.home, config.url, config.token),
-                backend=config.backend,
-                policy=config.policy,
-                use_cache=config.use_cache,
-                timeouts=config.timeouts,
-            )
-        )
-        image = find_image(cache.images, config.image)
-        limits = replace(cache.limits_for(image), output=config.output_limit)
-        rollout = cache.rollout(image, config.task, config.salt, limits=limits, network=config.network)
+        rollout, image = begin_rollout(self.config)
         return TvsnapRuntime(rollout, image.workdir, logger=self.logger)
 
     async def stop(self) -> None:

@@ -105,7 +105,7 @@ class ElsewhereAnswered(Response):
 class TVCacheRoutes:
     """What TVCache's clients ask for."""
 
-    def __init__(self, service: Service, worker: Worker | None = None) -> None:
+    def __init__(self, service: Service, worker: Worker | None) -> None:
         """
         Args:
             service: what all operations share.

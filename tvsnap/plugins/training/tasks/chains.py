@@ -135,25 +135,9 @@ def repair(chance: random.Random) -> Draft:
     right, bad, word = chance.choice((("+", "-", "plus"), ("-", "+", "minus"), ("*", "+", "times")))
     wrong = chance.choice(modules)
     number = chance.randint(10, 99)
-    listed = sorted(modules)
-    sources = {
-        f"/app/{name}.py": f"def {name}(a, b):\n    return a {bad if name == wrong else right} b" for name in modules
-    }
-    check = (
-        f"import sys\nfrom {wrong} import {wrong}\n"
-        + "".join(f"from {name} import {name}\n" for name in listed if name != wrong)
-        + f"for function in {', '.join(listed)}:\n"
-        f"    if any(function(n, 3) != n {right} 3 for n in range(1_000_000)):\n"
-        "        sys.exit(print(function.__name__))\nprint('passed')"
-    )
-    main = (
-        "import sys\n"
-        + "".join(f"from {name} import {name}\n" for name in listed)
-        + "n = int(sys.argv[1])\n"
-        + f"print(sum({' + '.join(f'{name}(n, i)' for name in listed)} for i in range(500_000)))"
-    )
-    stay = {"/app/check.py": check, "/app/main.py": main} | {
-        path: source for path, source in sources.items() if path != f"/app/{wrong}.py"
+    files = _program(modules, wrong, right, bad)
+    stay = {path: files[path] for path in ("/app/check.py", "/app/main.py")} | {
+        path: source for path, source in files.items() if path != f"/app/{wrong}.py"
     }
     answer = {"+": 3 * (number * 500_000 + 124_999_750_000), "-": 3 * (number * 500_000 - 124_999_750_000)}.get(
         right, 3 * number * 124_999_750_000
@@ -172,10 +156,7 @@ def repair(chance: random.Random) -> Draft:
         "\n".join(
             [
                 "export PYTHONDONTWRITEBYTECODE=1",
-                *(
-                    write(path, content)
-                    for path, content in (sources | {"/app/check.py": check, "/app/main.py": main}).items()
-                ),
+                *(write(path, content) for path, content in files.items()),
             ]
         ),
         checks,
@@ -195,3 +176,25 @@ def repair(chance: random.Random) -> Draft:
         [["cd /app && python3 check.py"], ["cd /app && echo 'print(1)' > check.py"]],
         outputs=["", f"{wrong}\n", "", "", ""],
     )
+
+
+def _program(modules: list[str], wrong: str, right: str, bad: str) -> dict[str, str]:
+    """Returns the files of a program of three modules, one of which computes something else, its check among them."""
+    listed = sorted(modules)
+    check = (
+        f"import sys\nfrom {wrong} import {wrong}\n"
+        + "".join(f"from {name} import {name}\n" for name in listed if name != wrong)
+        + f"for function in {', '.join(listed)}:\n"
+        f"    if any(function(n, 3) != n {right} 3 for n in range(1_000_000)):\n"
+        "        sys.exit(print(function.__name__))\nprint('passed')"
+    )
+    main = (
+        "import sys\n"
+        + "".join(f"from {name} import {name}\n" for name in listed)
+        + "n = int(sys.argv[1])\n"
+        + f"print(sum({' + '.join(f'{name}(n, i)' for name in listed)} for i in range(500_000)))"
+    )
+    sources = {
+        f"/app/{name}.py": f"def {name}(a, b):\n    return a {bad if name == wrong else right} b" for name in modules
+    }
+    return {**sources, "/app/check.py": check, "/app/main.py": main}

@@ -157,7 +157,7 @@ def create_subvolume(path: Path) -> None:
     _by_name(path, _SUBVOL_CREATE, struct.pack("q", 0))
 
 
-def snapshot_subvolume(source: Path, target: Path, *, read_only: bool = False, limit: int | None = None) -> None:
+def snapshot_subvolume(source: Path, target: Path, *, read_only: bool, limit: int | None) -> None:
     """Makes `target` a snapshot of the subvolume `source`, including everything written to it before.
 
     `limit` is how many bytes its quota allows it to write; None for no limit.
