@@ -2,9 +2,9 @@
 # jsonschema 4.26.0, fastjsonschema 2.22.3, jsonschema-rs 0.61.2: the arguments of a tool call, checked by its schema
 #
 # Guess: all three say the same, as the schema has one meaning; fastjsonschema refuses what it does not know.
-# Behaviour: for jsonschema, 0.3 is no multiple of 0.1, "a\n" fits ^[a-z]+$, other digits fit \d, and NaN is a number of at most 1. fastjsonschema
-# knows the drafts up to 7, and skips `prefixItems`, `dependentRequired`, `unevaluatedProperties` and what stands beside a `$ref`,
-# without a word; `format` counts for it alone; and it writes defaults into the arguments.
+# Behaviour: for jsonschema, 0.3 is no multiple of 0.1, "a\n" fits ^[a-z]+$, other digits fit \d, and NaN is a number of at most 1.
+# fastjsonschema knows the drafts up to 7, and skips `prefixItems`, `dependentRequired`, `unevaluatedProperties` and what stands
+# beside a `$ref`, without a word; `format` counts for it alone; and it writes defaults into the arguments.
 . "$(dirname "$0")/common.sh"
 packages jsonschema==4.26.0 fastjsonschema==2.22.3 jsonschema-rs==0.61.2
 
