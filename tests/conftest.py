@@ -75,9 +75,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--short", action="store_true", help="only the tests of `make test`, see tests/suites.py")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def _are_without_root(config: pytest.Config) -> bool:
+    """Whether nothing else is to be executed than tests that need neither root nor an engine nor images."""
     given = [Path(argument.partition("::")[0]).absolute() for argument in config.args]
-    alone = all(any(path.is_relative_to(TESTS / folder) for folder in WITHOUT_ROOT) for path in given)
+    return all(any(path.is_relative_to(TESTS / folder) for folder in WITHOUT_ROOT) for path in given)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    alone = _are_without_root(config)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput") and not alone:
         if not config.getoption("short"):
             _share_engine(config)
@@ -138,6 +143,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Collects what tests have left once; pytest does it five times, and the interpreter again."""
+    gc.collect()
+    gc.freeze()
+
+
 class FilesWhole(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Where tests run side by side (`-n 3`), a file is one worker's, for which it makes things once.
 
@@ -150,9 +162,13 @@ class FilesWhole(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
         return nodeid if one_by_one else file
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Three workers a processor: most tests wait for programs and disks a good part of their time."""
-    return min(3 * len(os.sched_getaffinity(0)), MOST_WORKERS)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Three workers a processor: most tests wait for programs and disks a good part of their time.
+
+    Those without sandboxes hardly wait, and each worker imports all that is tested: of these, one more than processors.
+    """
+    processors = len(os.sched_getaffinity(0))
+    return min(processors + 1 if _are_without_root(config) else 3 * processors, MOST_WORKERS)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesWhole:

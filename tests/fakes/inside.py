@@ -6,18 +6,20 @@ import sqlite3
 import threading
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from tvsnap import Budget
-from tvsnap.aio.cache import AsyncCache
 from tvsnap.cache import Cache
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.claiming.claims import Claim, Wanted
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.graph import Graph, Snapshot
 from tvsnap.rollout import Rollout
+
+if TYPE_CHECKING:  # the processes that tests start need neither
+    import pytest
+
+    from tvsnap.aio.cache import AsyncCache
 
 
 def settle(rollout: Rollout) -> None:

@@ -77,8 +77,9 @@ class Screen:
         """Waits until all words are on the screen, and another one is not; returns the screen's text."""
         for _ in range(600):
             await self.pilot.pause()
-            if all(word in self.text for word in words) and gone not in self.text:
-                return self.text
+            text = self.text  # drawn anew each time
+            if all(word in text for word in words) and gone not in text:
+                return text
             await asyncio.sleep(0.05)
         raise AssertionError(f"{words} never came:\n{self.text}")
 

@@ -149,6 +149,10 @@ class _Screen(pyte.Screen):
         self._move(self.lines)
         if how in (2, 3):
             self.buffer.clear()
+        elif how in (0, 1):  # pyte would give each cell of the rows the cursor's colours, one after another
+            for row in range(self.cursor.y) if how else range(self.cursor.y + 1, self.lines):
+                self.buffer[row].clear()
+            self.erase_in_line(how)
         else:
             super().erase_in_display(how)
 
