@@ -143,13 +143,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish() -> None:
-    """Collects what tests have left once; pytest does it five times, and the interpreter again."""
-    gc.collect()
-    gc.freeze()
-
-
 class FilesWhole(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Where tests run side by side (`-n 3`), a file is one worker's, for which it makes things once.
 
