@@ -8,7 +8,7 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -165,6 +165,37 @@ def test_the_topmost_layer_hides_what_is_below(tmp_path: Path) -> None:
     assert image.directory("/kept/below") is not None
     for hidden in ("/deleted", "/deleted/below", "/file/below"):
         assert image.directory(hidden) is None
+
+
+@needs_root
+def test_an_image_has_what_its_layers_have(tmp_path: Path) -> None:
+    upper, lower = tmp_path / "upper", tmp_path / "lower"
+    for name in ("deleted", "file", "link", "both"):
+        (lower / name / "below").mkdir(parents=True)
+    (upper / "both").mkdir(parents=True)
+    (upper / "link").symlink_to("both")
+    (upper / "file").write_text("")
+    os.mknod(upper / "deleted", stat.S_IFCHR, os.makedev(0, 0))
+    image = ImageTree(upper, lower)
+    for name in ("", "/", "/new", "/deleted", "/file", "/link", "/both"):
+        for path in (name, f"{name}/below", f"{name}/below/below", f"{name}/new/below"):
+            assert image.entry(path) == paths.topmost((upper, lower), path)
+
+
+def test_files_of_new_directories_are_not_looked_for_in_the_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    topmost = paths.topmost
+
+    def look(layers: Iterable[Path], path: str) -> tuple[Path, os.stat_result] | None:
+        looked.append(path)
+        return topmost(layers, path)
+
+    monkeypatch.setattr(paths, "topmost", look)
+    image = ImageTree(tmp_path)
+    assert [image.entry(f"/new/{name}") for name in range(1000)] == [None] * 1000
+    assert looked == ["/new"]
 
 
 @needs_root

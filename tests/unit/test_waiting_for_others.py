@@ -238,6 +238,43 @@ def test_a_sandbox_that_cannot_be_had_is_no_failure_while_the_other_works(impati
         assert beside.result(60).source == "coalesced"
 
 
+def test_who_ends_while_the_first_is_being_kept_leaves_its_record_alone(impatient: None, tmp_path: Path) -> None:
+    """A second snapshot of what the call leads to would make the first one useless, and take as long again."""
+    arrived: list[FakeSandbox] = []
+    others, keeping, kept = threading.Event(), threading.Event(), threading.Event()
+
+    def wait(sandbox: FakeSandbox | None, subject: str) -> None:
+        if subject == CHANCE and sandbox is not None:
+            arrived.append(sandbox)
+            assert (others if sandbox is arrived[0] else keeping).wait(60)
+
+    def keep(sandbox: FakeSandbox | None, subject: str) -> None:
+        keeping.set()
+        assert kept.wait(60)
+
+    backend = FakeBackend(hooks={"run": wait, "checkpoint": keep})
+    with open_cache(tmp_path, backend) as cache, threads(3) as pool:
+        rollouts = [cache.rollout("terminal") for _ in range(3)]
+        calls = [pool.submit(bash, rollouts[0], CHANCE)]
+        eventually(lambda: len(arrived) == 1)
+        calls += [pool.submit(bash, rollout, CHANCE) for rollout in rollouts[1:]]
+        eventually(lambda: len(arrived) == 3)
+        others.set()
+        results = [call.result(60) for call in calls]
+        for rollout in rollouts[1:]:
+            settle(rollout)
+            assert rollout.private == "another rollout that made this call at the same time came to another state"
+        assert backend.counts["checkpoint"] == 1
+        kept.set()
+        settle(rollouts[0])
+        assert not rollouts[0].private
+        assert sources(results) == ["executed"] * 3
+        assert [bash(rollout, "cat f").output for rollout in rollouts] == [result.output for result in results]
+        (again,) = run(cache, CHANCE)
+        assert (again.source, again.output) == ("hit", results[0].output)
+    assert backend.counts["checkpoint"] == 1
+
+
 # Another process: executes CHANCE until the file `go` is there.
 OTHER = f"""
 import sys, time

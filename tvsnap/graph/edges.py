@@ -98,6 +98,7 @@ class NewEdge:
         waited: seconds that the rollout had waited in the state; only if that counts.
         quiet_s: seconds during which `next_state` does not change by itself.
         backend: the backend whose snapshots keep states.
+        is_late: another execution of the call ended earlier, and the state that it led to is still being kept.
         on_host: whether it was made in no sandbox.
         asked, grade: see `Edge`.
         ended: the time of its end, seconds since the epoch; by default that of its record.
@@ -122,6 +123,7 @@ class NewEdge:
     waited: float = 0.0
     quiet_s: float = math.inf
     backend: str = ""
+    is_late: bool = False
     on_host: bool = False
     asked: Sequence[str] = ()
     grade: str | None = None
@@ -166,8 +168,8 @@ class Edges(Lineage):
         """Records a call's result and the state that it led to, all or nothing.
 
         Of a shared call the first record counts for as long as it can answer (see `lookup`). A record whose state could
-        not be kept is retired by the next one, unless both led to the same state, which is then proven to be
-        reproducible.
+        not be kept is retired by the next one that is not late, unless both led to the same state, which is then proven
+        to be reproducible.
 
         Args:
             new: the call.
@@ -190,7 +192,7 @@ class Edges(Lineage):
             edge, proves = None, False
             above = state_above(cursor, row.state)
             if new.shared:
-                edge, proves = _earlier(cursor, row, above, new.backend, comparable=new.comparable)
+                edge, proves = _earlier(cursor, row, above, new.backend, comparable=new.comparable, is_late=new.is_late)
             if edge is None:
                 id = insert_call(cursor, row, above, new.private)
                 if proves:
@@ -309,11 +311,11 @@ def _row(new: NewEdge, slot: float | None) -> EdgeRow:
 
 
 def _earlier(
-    cursor: sqlite3.Cursor, row: EdgeRow, above: Row, backend: str, *, comparable: bool
+    cursor: sqlite3.Cursor, row: EdgeRow, above: Row, backend: str, *, comparable: bool, is_late: bool
 ) -> tuple[Edge | None, bool]:
     """Returns the earlier record of a shared call if it counts and `row` does not; retires one that cannot answer.
 
-    `above` is what `state_above` returns for the state in which the call was made.
+    `above` is what `state_above` returns for the state in which the call was made; `is_late` as in `NewEdge`.
 
     Returns:
         The earlier record, or None; and whether a retired one has the same aftermath, which proves `row`.
@@ -342,7 +344,7 @@ def _earlier(
         if edge.proven and edge.digest and comparable and not same:  # the proof is refuted
             cursor.execute(_DISPROVE, (edge.id,))
             edge, is_kept = _fetch(cursor.execute(_RECORDED, key)) or record
-        if is_kept or not edge.deterministic:
+        if is_kept or is_late or not edge.deterministic:
             return edge, False
         proves = same and far_apart(edge, row.created)
         cursor.execute(_RETIRE, ("what it led to could not be kept, and the call was made anew since", edge.id))

@@ -71,6 +71,7 @@ class Claim:
         elsewhere: another process executes it already.
         contested: another rollout of this process began to execute the call at the same time.
         unshareable: the result of the call answers nobody.
+        first: the claim of this process whose execution of the call ended earlier; None if there is none.
         began, ended: the times at which its execution began and ended, by time.monotonic(); None until then. While the
             claim waits for another process, `began` is the time at which that one began.
     """
@@ -82,6 +83,7 @@ class Claim:
         self.elsewhere = False
         self.contested = False
         self.unshareable = False
+        self.first: Claim | None = None
         self.began: float | None = None
         self.ended: float | None = None
         self._released = False
@@ -96,6 +98,11 @@ class Claim:
     def beside(self) -> bool:
         """Whether another execution of the call, which began earlier, may still answer it."""
         return self.elsewhere or (self.other is not None and not self.other.released)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the result of an execution that ended earlier is still being recorded, and its state kept."""
+        return self.first is not None and not self.first.released
 
     @property
     def released(self) -> bool:
@@ -237,6 +244,7 @@ class Claims:
             first = self._concluding.setdefault(claim.key, claim)
         if first is claim:  # another process may have executed it, too; the graph is asked only when it is recorded
             return claim.wanted.look() if claim.contested or duration > patience.FREE else None
+        claim.first = first
         wait_s = claim.wanted.patience.left_after(ended, duration)
         return claim.wanted.look() if first.wait_released(max(0.0, wait_s)) else None
 

@@ -140,6 +140,7 @@ class Recorder:
                 on_host=execution.tool.on_host,
                 quiet_s=math.inf if aftermath.unchanged else aftermath.quiet_s,
                 backend=self._backend,
+                is_late=execution.claim is not None and execution.claim.is_late,
                 ended=_wall_clock(execution.ended),
                 step=step,
             )

@@ -168,7 +168,6 @@ class ImageTree:
     """The files of a read-only image; lookups are cached, because they never change.
 
     Attributes:
-        entry: returns the location of a path's file on the host, and its lstat; None if the image has no such path.
         directory: returns an `ImageDirectory` if the path is a directory; else None.
         contents: a cache for digests of its files, by location.
     """
@@ -181,9 +180,21 @@ class ImageTree:
         """
         self._root = root
         self._layers = layers
-        self.entry = lru_cache(maxsize=65536)(partial(paths.topmost, layers))
+        self._topmost = lru_cache(maxsize=65536)(partial(paths.topmost, layers))
         self.directory = lru_cache(maxsize=65536)(self._directory)
         self.contents: dict[str, str] = {}
+
+    def entry(self, path: str) -> tuple[Path, os.stat_result] | None:
+        """Returns the location of a path's file on the host, and its lstat; None if the image has no such path.
+
+        The files of a directory that the image does not have, of which there may be many, are not looked for.
+        """
+        above = path.rpartition("/")[0]
+        if above:
+            directory = self._topmost(above)
+            if directory is None or not stat.S_ISDIR(directory[1].st_mode):
+                return None
+        return self._topmost(path)
 
     def below(self, path: str) -> Iterator[str]:
         """Yields all paths below a directory of the image."""
