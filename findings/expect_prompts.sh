@@ -4,7 +4,7 @@
 # Guess: a prompt is recognised by its own text; if it does not come, the script ends with an error; the output is kept until it is read.
 # Behaviour: the text is a pattern, in which [y/N] is one of three characters, so that the prompt "Go on? [y/N]" is not recognised by its own
 # text, but by "Go on? y". After ten seconds, or `timeout`, the script goes on, types the answer, and ends with 0. Of a long output only the
-# last part is kept, about 4000 characters.
+# last part is kept, a few thousand characters.
 . "$(dirname "$0")/common.sh"
 export LD_LIBRARY_PATH=$work/debian/usr/lib/$(uname -m)-linux-gnu TCL_LIBRARY=$work/debian/usr/share/tcltk/tcl8.6
 for each in libtcl8.6 tcl8.6 tcl-expect expect; do debian $each; done
