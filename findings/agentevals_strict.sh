@@ -16,13 +16,15 @@ def call(name, **arguments):
         {"id": "1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}]}
 def dialogue(*calls, asked="Pay 1.", returned="ok", answer="Paid"):
     result = {"role": "tool", "tool_call_id": "1", "content": returned}
-    return [{"role": "user", "content": asked}, *(part for each in calls for part in (each, result)), {"role": "assistant", "content": answer}]
+    steps = [part for each in calls for part in (each, result)]
+    return [{"role": "user", "content": asked}, *steps, {"role": "assistant", "content": answer}]
 reference = dialogue(call("pay", amount=1))
 def match(mode, given):
     return create_trajectory_match_evaluator(trajectory_match_mode=mode)(outputs=given, reference_outputs=reference)["score"]
 pay = call("pay", amount=1)
 print(*(match("strict", given) for given in (
-    dialogue(pay, answer="I did not pay"), dialogue(pay, returned="error"), dialogue(pay, asked="Hello"), dialogue(call("pay", amount=True)))))
+    dialogue(pay, answer="I did not pay"), dialogue(pay, returned="error"), dialogue(pay, asked="Hello"),
+    dialogue(call("pay", amount=True)))))
 print(match("strict", dialogue(pay, pay)), match("strict", dialogue(call("pay", amount=2))))
 print(match("subset", dialogue()), match("subset", []))
 PYTHON

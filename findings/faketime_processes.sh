@@ -2,9 +2,9 @@
 # libfaketime 0.9.10, as in Debian 12: a task that is run with a fixed date
 #
 # Guess: one clock for all processes of the task, and the times of files as it says.
-# Behaviour: with FAKETIME=@DATE each process begins at that date anew, so that a later one has earlier times. Without @ the clock stands still,
-# and so does `time.monotonic`, by which programs measure and wait. Files that are written have the real time, which is in the future.
-# With -10d, `touch` sets the time of ten days ago; `date -r` takes off ten days more, and `stat` does not.
+# Behaviour: with FAKETIME=@DATE each process begins at that date anew, so that a later one has earlier times. Without @ the clock stands
+# still, and so does `time.monotonic`, by which programs measure and wait. Files that are written have the real time, which is in the
+# future. With -10d, `touch` sets the time of ten days ago; `date -r` takes off ten days more, and `stat` does not.
 . "$(dirname "$0")/common.sh"
 debian libfaketime
 library=$(echo debian/usr/lib/*/faketime/libfaketime.so.1)
@@ -12,7 +12,8 @@ export TZ=UTC
 at() { # at FAKETIME COMMAND...
     env LD_PRELOAD="$work/$library" FAKETIME="$1" "${@:2}"
 }
-seen "the time in a process, and two seconds later in the next" "$(at '@2026-01-01 00:00:00' sh -c 'date +%T; sleep 2; date +%T' | xargs)" "00:00:00 00:00:00"
+at '@2026-01-01 00:00:00' sh -c 'date +%T; sleep 2; date +%T' >times
+seen "the time in a process, and two seconds later in the next" "$(xargs <times)" "00:00:00 00:00:00"
 cat >still.py <<'PYTHON'
 import os
 import time

@@ -2,8 +2,8 @@
 # GitPython 3.2.1, dulwich 1.2.21, git 2.39.5: all of a task's folder is committed, as a snapshot of a rollout
 #
 # Guess: the same commit as by `git add --all`.
-# Behaviour: GitPython's `index.add("*")` adds ignored files, keeps those that were removed, and leaves out what `.gitattributes` says, so that
-# the folder is "dirty" right behind the commit; `untracked_files` skips ignored ones, and removed ones stay as well. dulwich leaves out a
+# Behaviour: GitPython's `index.add("*")` adds ignored files, keeps those that were removed, and leaves out what `.gitattributes` says,
+# so that the folder is "dirty" right behind the commit; `untracked_files` skips ignored ones, and removed ones stay as well. dulwich leaves out a
 # symbolic link to a folder.
 . "$(dirname "$0")/common.sh"
 needs git
@@ -51,5 +51,6 @@ PYTHON
 python add.py >out
 seen "by git add --all" "$(committed command | xargs)" "data/rows lines.txt link 5"
 seen 'by GitPython, index.add("*")' "$(committed gitpython | xargs)" "data/rows lines.txt link removed run.log 6 M lines.txt D removed"
-seen "by GitPython, untracked_files; is_dirty" "$(committed untracked | xargs) $(cat out)" "data/rows lines.txt link removed 6 M lines.txt D removed True"
+seen "by GitPython, untracked_files; is_dirty" "$(committed untracked | xargs) $(cat out)" \
+    "data/rows lines.txt link removed 6 M lines.txt D removed True"
 seen "by dulwich" "$(committed dulwich | xargs)" "data/rows lines.txt 5 ?? link"

@@ -26,7 +26,8 @@ def test_fails(number):
 PYTHON
 run() { # run VARIABLE...: the tests that have passed
     rm -f values tried
-    env -i PATH="$PATH" HOME="$work" "$@" venv/bin/python -m pytest -q -rp -p no:cacheprovider test_task.py 2>&1 | sed -n 's/^PASSED test_task.py:://p' | sort | xargs
+    env -i PATH="$PATH" HOME="$work" "$@" venv/bin/python -m pytest -q -rp -p no:cacheprovider test_task.py >log 2>&1 || true
+    sed -n 's/^PASSED test_task.py:://p' log | sort | xargs
 }
 kept() { if [ -d .hypothesis/examples ]; then echo kept; else echo "not kept"; fi; }
 seen "passed with CI=true" "$(run CI=true)" "test_slow test_values"

@@ -13,7 +13,8 @@ import fastjsonschema
 import jsonschema
 import jsonschema_rs
 cases = (
-    ({"multipleOf": 0.1}, 0.3), ({"pattern": "^[a-z]+$"}, "a\n"), ({"pattern": r"^\d+$"}, "\u0663"), ({"type": "number", "maximum": 1}, float("nan")),
+    ({"multipleOf": 0.1}, 0.3), ({"pattern": "^[a-z]+$"}, "a\n"), ({"pattern": r"^\d+$"}, "\u0663"),
+    ({"type": "number", "maximum": 1}, float("nan")),
     ({"prefixItems": [{"type": "string"}]}, [1]), ({"dependentRequired": {"a": ["b"]}}, {"a": 1}),
     ({"properties": {"a": {}}, "unevaluatedProperties": False}, {"b": 1}),
     ({"$ref": "#/$defs/a", "maximum": 1, "$defs": {"a": {"type": "integer"}}}, 5), ({"format": "date"}, "tomorrow"),

@@ -22,7 +22,8 @@ PYTHON
 "${FINDINGS_PYTHON:-python3}" ../run.py >../out
 seen "status and output with a pipe as input" "$(sed -n 1p ../out)" "1 "
 seen "with /dev/null" "$(sed -n 2p ../out)" "0 task.py:def get_user(): pass"
-seen "turns of a loop over three lines" "$(printf '%s\n' one two three | while read -r line; do rg -q "$line" || true; echo "$line"; done)" "one"
+loop() { while read -r line; do rg -q "$line" || true; echo "$line"; done; }
+seen "turns of a loop over three lines" "$(printf '%s\n' one two three | loop)" "one"
 seen "(user) replaced by the_\$1_id" "$(rg -o '(user)' -r 'the_$1_id' task.py)" "the_"
 seen "count of lines in a file with a zero character" "$(rg -c get_user data)" "2"
 seen "lines printed" "$(rg get_user data | grep -c '^get_user' || true)" "0"

@@ -19,7 +19,8 @@ def state(column):
     database.execute(f"INSERT INTO accounts ({column}) VALUES ('Ann')")
     one = database.execute(f"SELECT typeof(made), made FROM accounts WHERE {column} = 'Ann' ORDER BY id DESC").fetchone()
     print(database["log"].count, database.execute(f"SELECT count(*) > 0 FROM accounts WHERE {column} = 'ann'").fetchone()[0], *one)
-    print(*(row[1] for row in database.execute("PRAGMA table_xinfo(accounts)")), database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'by_name'").fetchone()[0])
+    columns = [row[1] for row in database.execute("PRAGMA table_xinfo(accounts)")]
+    print(*columns, len([index for index in database["accounts"].indexes if index.name == "by_name"]))
 state("name")
 database["accounts"].transform(rename={"name": "owner"})
 state("owner")
