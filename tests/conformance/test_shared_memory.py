@@ -60,6 +60,11 @@ def anonymous(local: LocalBackend) -> int:
     raise AssertionError("no control group counts memory")
 
 
+def unshared(sandbox: Sandbox) -> int:
+    """Returns the bytes that the processes of a sandbox share with no file and no snapshot."""
+    return sum(process.unshared or 0 for process in sandbox.processes())
+
+
 def processes(local: LocalBackend) -> list[int]:
     """Returns the ids of the processes that hold memory."""
     assert local._holders
@@ -68,6 +73,16 @@ def processes(local: LocalBackend) -> list[int]:
 
 def lives(pid: int) -> bool:
     return os.path.exists(f"/proc/{pid}")
+
+
+def test_what_a_checkpoint_of_a_fork_costs_is_told_by_its_own_memory(
+    local: LocalBackend, local_lab: Lab, heap: Sandbox
+) -> None:
+    assert SIZE <= unshared(heap) < SIZE + FEW
+    fork = local_lab.fork_of(heap)
+    assert unshared(fork) < FEW
+    do(fork, f"data[:{SIZE // 2}] = bytes({SIZE // 2})")
+    assert SIZE // 2 <= unshared(fork) < SIZE // 2 + FEW
 
 
 def test_forks_take_no_memory_of_their_own(local_lab: Lab, local: LocalBackend, heap: Sandbox) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from pathlib import Path
 
 _M_ARENA_MAX = -8  # of glibc's malloc.h
+_LITTLE = 4 << 20  # bytes
 
 
 def keep_few_arenas() -> bool:
@@ -27,6 +29,20 @@ def proportional(pid: int) -> int:
     """
     match = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     return int(match[1]) * 1024 if match else 0
+
+
+def occupied(pid: int) -> tuple[int, int]:
+    """Returns the resident bytes of a process, and how many of these no file and no other process has.
+
+    Raises OSError if it has ended.
+    """
+    _, resident, of_files, *_ = map(int, Path(f"/proc/{pid}/statm").read_bytes().split())
+    page = os.sysconf("SC_PAGE_SIZE")
+    unshared = (resident - of_files) * page
+    if unshared > _LITTLE:  # a fork shares memory with its snapshot; to count that takes milliseconds
+        match = re.search(rb"^Private_Dirty: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_bytes(), re.MULTILINE)
+        unshared = min(unshared, int(match[1]) * 1024) if match else unshared
+    return resident * page, unshared
 
 
 def available() -> int:

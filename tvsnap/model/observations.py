@@ -136,6 +136,7 @@ class Process:
         state: its state, as one letter, as in /proc/PID/stat (`R` runs, `S` sleeps, `T` is stopped, ...).
         command: its command line.
         memory: its resident memory in bytes.
+        unshared: the part of that which no file, no other process and no snapshot has; None if that is not known.
     """
 
     pid: int
@@ -143,6 +144,7 @@ class Process:
     state: str
     command: str
     memory: int
+    unshared: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

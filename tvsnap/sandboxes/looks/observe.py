@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 
+from tvsnap.host.memory import occupied
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.images import UID_BASE
 from tvsnap.model.observations import FileChange, Process, Service
@@ -197,6 +198,7 @@ def list_processes(pids: list[int], init: int) -> list[Process]:
             continue
         with contextlib.suppress(OSError):
             fields = stat_fields(pid)
-            memory = int(head(f"/proc/{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            processes.append(Process(inner_pid(pid), inner_pid(int(fields[1])), fields[0], command(pid), memory))
+            memory, unshared = occupied(pid)
+            parent = inner_pid(int(fields[1]))
+            processes.append(Process(inner_pid(pid), parent, fields[0], command(pid), memory, unshared))
     return sorted(processes, key=lambda process: process.pid)
