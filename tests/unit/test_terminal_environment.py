@@ -254,6 +254,11 @@ def test_the_screen_is_what_a_person_sees() -> None:
     assert screen(b"x" * 25) == "x" * 20 + "\n" + "x" * 5 + "\n"
 
 
+def test_a_row_that_was_never_written_to_moves_up() -> None:
+    assert screen(b"one\r\x1b[M") == ""
+    assert screen(b"one\r\ntwo\x1b[5;1Hfive\x1b[2;1H\x1b[M") == "one\n\n\nfive\n"
+
+
 def test_full_screen_programs_leave_the_screen_as_it_was() -> None:
     before = b"$ vim f\r\n"
     during = before + b"\x1b[?1049h\x1b[2J\x1b[Htext in vim\r\n~\r\n~"

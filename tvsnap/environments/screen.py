@@ -118,12 +118,17 @@ class _Screen(pyte.Screen):
     index = _moving("lines", "index")
     reverse_index = _moving("lines", "reverse_index")
     insert_lines = _moving("lines", "insert_lines")
-    delete_lines = _moving("lines", "delete_lines")
     insert_characters = _moving("columns", "insert_characters")
     delete_characters = _moving("columns", "delete_characters")
     erase_characters = _moving("columns", "erase_characters")
     erase_in_line = _moving("columns", "erase_in_line")
     reset = _moving("lines", "reset")
+
+    def delete_lines(self, *args: Any) -> None:
+        self._move(self.lines)
+        for row in range(self.lines):
+            self.buffer[row]  # made if there is none: pyte moves no row up that was never written to
+        super().delete_lines(*args)
 
     def set_mode(self, *modes: int, **kwargs: Any) -> None:
         self._move(self.lines)

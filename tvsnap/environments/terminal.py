@@ -146,7 +146,7 @@ class TerminalEnvironment(ToolEnvironment):
     def __init__(
         self,
         name: str = "terminal",
-        version: str = "12",
+        version: str = "13",
         tools: Iterable[Tool] = (),
         services: Iterable[InnerService] = (),
     ) -> None:
