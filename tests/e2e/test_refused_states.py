@@ -129,8 +129,8 @@ def test_rollouts_execute_side_by_side_what_cannot_be_kept(
             made = [call.result(240) for call in calls]
             assert [results[0].source for results, _ in made] == ["executed"] * AT_ONCE
             assert len({state for _, state in made}) == AT_ONCE
-            for _, state in made:
-                eventually(partial(is_told, cache, state, STATES["an error that waits"][-1]))
+            # Who ended while the first one's state was being looked at went on in a private branch, which is not kept.
+            eventually(lambda: any(is_told(cache, state, STATES["an error that waits"][-1]) for _, state in made))  # noqa: B023
         assert cache.stats().executed == 2 * AT_ONCE
 
 

@@ -43,7 +43,7 @@ USUAL_SIZE = 1 * MIB  # bytes of a snapshot, until one has been taken
 # the first checkpoint of memory took 0.6 ms for each MiB, a later one 1.7 ms, and an idle shell's 28 ms. Memory that a
 # fork shares with its snapshot costs next to nothing; UNKNOWN is for backends that do not tell which is shared.
 PROCESSES = 12
-MEMORY = 20 * MIB
+MEMORY = 24 * MIB
 UNKNOWN = 150 * MIB
 
 _SHORT = Rebuild(from_root=False, calls=1, replay_s=0.0, proven=False)

@@ -11,7 +11,7 @@ from tvsnap.engine.keeping.policy.costs import Costs
 from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
 
-LIGHT = 3.0  # times the checkpoint of an idle shell that one of few processes and little memory is expected to take
+LIGHT = 4.0  # times the checkpoint of an idle shell that one of few processes and little memory is expected to take
 LONG = 0.3  # seconds that the shorter of a sandbox's last two checkpoints may have taken
 LONG_WHILE_SHORT = 1.0  # the same while processors are short: all takes longer then
 UNPROVEN_SHARE = 0.15  # of the time of calls since the last snapshot: a checkpoint that takes less pays
