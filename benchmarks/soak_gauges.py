@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sized
 from pathlib import Path
 
 from tvsnap import Cache
+from tvsnap.engine.keeping.budgets import taken
 from tvsnap.host.database import Database
 from tvsnap.sandboxes.local.backend import LocalBackend
 
@@ -166,7 +167,7 @@ class Gauges:
         storage = self._backend._storage.path
         return {
             "snapshots": len(snapshots),
-            "snapshot bytes": sum(snapshot.size for snapshot in snapshots),
+            "snapshot bytes": taken(self._backend, self._cache.graph),
             "pool": self._held_by_pool(),
             "pool file": self._pool_file(),
             "left in pool": len(os.listdir(storage / "live")) + len(os.listdir(storage / "tmp")),

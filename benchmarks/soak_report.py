@@ -99,7 +99,7 @@ LEVELS = (
     Quantity("quota groups", "accounts of layers that are gone"),
     Quantity("files", "files that tell of processes", 0),
     Quantity("snapshots", "snapshots"),
-    Quantity("snapshot bytes", "... their size, MB", None, MB),
+    Quantity("snapshot bytes", "... their room on the disk, MB", None, MB),
     Quantity("pool", "in use in the pool, MB", None, MB),
     Quantity("pool file", "the pool's file, MB", None, MB),
     Quantity("log", "the graph's log, MB", 32 * MB, MB),

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import tvsnap
+from tvsnap.engine.grade_calls import GRADE
 from tvsnap.images import ImageStore
 from tvsnap.plugins.training.agents import Agents, command_in
 from tvsnap.plugins.training.branching import Branches
@@ -328,7 +329,11 @@ def test_rollouts_are_the_same_with_the_cache_and_without(tmp_path: Path, images
     }
     assert set(sources["again"]) == {"hit"}
     assert set(sources["none"]) == {"executed"}
-    assert {one.grade.source for group in found["again"] for one in group if one.grade} == {"hit"}
+    # A grade that other work on the machine may have had a part in is given anew.
+    graded = [one.grade.source for group in found["again"] for one in group if one.grade]
+    with tvsnap.Cache(tmp_path / "cache", images=images) as cache:
+        held_up = [edge for edge in cache.graph.calls_of({GRADE}) if edge.result.strain]
+    assert len(graded) - graded.count("hit") <= len(held_up)
 
 
 def test_what_a_model_draws_depends_on_its_seed_alone(model: Any, tokenizer: Any) -> None:
