@@ -43,7 +43,7 @@ FORKING = {
 EVICTING = {
     "before rows go": "before(Graph, 'drop_snapshots')",
     "after rows went": "after(Graph, 'drop_snapshots')",
-    "with the manifest gone": "before(snapshot_store.Snapshots, '_remove')",
+    "with the snapshot moved away": "before(snapshot_store.Snapshots, '_remove')",
     "with the files gone": "after(storage.BtrfsStorage, 'delete')",
     "after the first": "after(backend.LocalBackend, 'delete_snapshot')",
     "at its end": "after(ImageStore, 'sweep')",
@@ -51,7 +51,7 @@ EVICTING = {
 FORGETTING = {
     "before": "before(Graph, 'forget', 2)",
     "rows gone": "after(Graph, 'forget', 2)",
-    "with a manifest gone": "before(snapshot_store.Snapshots, '_remove')",
+    "with a snapshot moved away": "before(snapshot_store.Snapshots, '_remove')",
     "with the first one's files gone": "after(backend.LocalBackend, 'delete_snapshot')",
 }
 OPENING = {
@@ -65,7 +65,7 @@ OPENING = {
     "before a row goes": "before(Graph, 'drop_snapshot')",
     "after a row went": "after(Graph, 'drop_snapshot')",
     "before files without a row go": "before(backend.LocalBackend, 'delete_snapshot')",
-    "with their manifest gone": "before(snapshot_store.Snapshots, '_remove')",
+    "with them moved away": "before(snapshot_store.Snapshots, '_remove')",
     "after all": "after(housekeeping, 'find_mismatch')",
 }
 CLOSING = {

@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -316,7 +316,7 @@ class LocalBackend:
         self._files.note(info.id, sandbox.contents, sandbox.last_look())
         return info
 
-    def snapshots(self) -> Iterator[str]:
+    def snapshots(self) -> list[str]:
         return self._snapshots.ids()
 
     # -- other machines -----------------------------------------------------------------------------------------------
@@ -358,8 +358,7 @@ class LocalBackend:
         )
         remove = partial(shutil.rmtree, ignore_errors=True)
         temporary += sweep(self._guest_layer.parent, lambda name: "." in name and self._is_left(name), remove)
-        snapshots, unfinished = self._snapshots.sweep(self._is_left)
-        return ReapReport(sandboxes, snapshots, temporary + unfinished)
+        return ReapReport(sandboxes, self._snapshots.sweep(self._is_left), temporary)
 
     def _is_left(self, name: str) -> bool:
         return not name.startswith(f"{self._owner}.") and not has_live_owner(self._home, name)

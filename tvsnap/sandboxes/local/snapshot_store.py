@@ -337,25 +337,25 @@ class Snapshots:
             yield images
 
     def is_there(self, snapshot: str) -> bool:
-        """Whether a snapshot is complete; its manifest is deleted first."""
-        return os.path.exists(self.path / snapshot / _MANIFEST)
+        """Whether there is such a snapshot: each comes and goes at once."""
+        return os.path.lexists(self.path / snapshot)
 
-    def ids(self) -> Iterator[str]:
-        """Yields the ids of all complete snapshots."""
-        yield from filter(self.is_there, os.listdir(self.path))
+    def ids(self) -> list[str]:
+        """Returns the ids of all snapshots."""
+        return os.listdir(self.path)
 
     # -- removing ---------------------------------------------------------------------------------------------------
 
     def delete(self, snapshot: str) -> None:
-        """Deletes a snapshot, its manifest first, so that a partly deleted one is no snapshot."""
+        """Deletes a snapshot; moves it away first, so that a partly deleted one is no snapshot."""
         directory = self.path / snapshot
         entry = self._sound.pop(snapshot, None)
         shared = self._shared(directory, entry) if entry else []
         self._distrusted.discard(snapshot)
-        if not directory.is_symlink():
-            with contextlib.suppress(OSError):
-                os.unlink(directory / _MANIFEST)
-        self._remove(directory)
+        removed = self.temporary / snapshot
+        with contextlib.suppress(OSError):
+            os.rename(directory, removed)
+        self._remove(removed)
         for stamps, name, path in shared:  # they have a name less, and their change times differ for no other reason
             with contextlib.suppress(OSError):
                 stamps[name] = stamp(path)
@@ -386,13 +386,12 @@ class Snapshots:
                         self._sound.pop(id, None)  # to be verified again, whatever its number of names is later
         return images
 
-    def sweep(self, is_left: Callable[[str], bool]) -> tuple[int, int]:
-        """Removes incomplete snapshots, and temporary directories for which `is_left`; returns the number of each.
+    def sweep(self, is_left: Callable[[str], bool]) -> int:
+        """Removes snapshots that are neither finished nor quite deleted, and returns their number.
 
-        `is_left` returns whether a temporary directory's owner is dead, given its name.
+        `is_left` returns whether the owner of one with a name is dead.
         """
-        temporary = sweep(self.temporary, is_left, self._remove)
-        return sweep(self.path, lambda id: not self.is_there(id), self._remove), temporary
+        return sweep(self.temporary, is_left, self._remove)
 
     def _remove(self, directory: Path) -> None:
         self._storage.delete(directory / "files")
