@@ -12,6 +12,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from pathlib import Path
+from typing import NamedTuple
 
 from tvsnap.guest.protocol import HOME
 from tvsnap.model.errors import InfrastructureError
@@ -142,28 +143,37 @@ class SnapshotFiles:
     """Digests and looks of the files of a process' youngest snapshots, for forks to continue with. Thread-safe."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[str, tuple[Contents, Look | None]] = OrderedDict()
+        self._entries: OrderedDict[str, _Files] = OrderedDict()
+        self._count = 0  # of the files that they know
         self._lock = threading.Lock()
 
     def note(self, snapshot: str, contents: Contents, look: Look | None) -> None:
         """Stores the digests and look of a sandbox's files when its snapshot is taken; `look` has no other owner."""
+        files = _Files(contents.copy(), look, len(contents.digests) + (look.size if look else 0))
         with self._lock:
-            self._entries[snapshot] = contents.copy(), look
-            while len(self._entries) > _SNAPSHOTS or sum(map(_size, self._entries.values())) > MOST_FILES:
-                self._entries.popitem(last=False)
+            self._entries[snapshot] = files
+            self._count += files.count
+            while len(self._entries) > _SNAPSHOTS or self._count > MOST_FILES:
+                self._count -= self._entries.popitem(last=False)[1].count
 
     def of(self, snapshot: str) -> tuple[Contents, Look | None]:
         """Returns the digests of a snapshot's files, and the last look at them."""
         with self._lock:
-            contents, look = self._entries.get(snapshot, (Contents(), None))
-            return contents.copy(), look and look.copy()
+            files = self._entries.get(snapshot, _NOTHING)
+            return files.contents.copy(), files.look and files.look.copy()
 
     def drop(self, snapshot: str) -> None:
         """Forgets a snapshot."""
         with self._lock:
-            self._entries.pop(snapshot, None)
+            self._count -= self._entries.pop(snapshot, _NOTHING).count
 
 
-def _size(entry: tuple[Contents, Look | None]) -> int:
-    contents, look = entry
-    return len(contents.digests) + (look.size if look else 0)
+class _Files(NamedTuple):
+    """The digests of a snapshot's files, the last look at them, and how many files both know."""
+
+    contents: Contents
+    look: Look | None
+    count: int
+
+
+_NOTHING = _Files(Contents(), None, 0)
