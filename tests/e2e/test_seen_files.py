@@ -10,8 +10,9 @@ import pytest
 from tests.native.mess import Mess
 from tvsnap.model.observations import NO_SERVICE, Service
 from tvsnap.sandboxes.kernel import allowance
-from tvsnap.sandboxes.looks import observe, observing
-from tvsnap.sandboxes.looks.seen_files import SeenFiles
+from tvsnap.sandboxes.looks import observe, observing, seen_files
+from tvsnap.sandboxes.looks.digest import Contents
+from tvsnap.sandboxes.looks.seen_files import SeenFiles, SnapshotFiles
 
 ROUNDS = 60
 SERVICE = Service(directories=("/data", "/b.git"))
@@ -89,3 +90,16 @@ def test_a_directory_that_is_not_there_is_never_the_same(upper: Path, image: obs
     os.rmdir(upper / "deep")
     with pytest.raises(FileNotFoundError):
         seen.fingerprints(NO_SERVICE)
+
+
+def test_the_youngest_snapshots_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_files, "MOST_FILES", 10)
+    files = SnapshotFiles()
+    for snapshot, number in (("one", 4), ("two", 3), ("three", 3), ("four", 2)):
+        files.note(snapshot, Contents({(f"/{name}", ""): "digest" for name in range(number)}), None)
+    known = {name: len(files.of(name)[0].digests) for name in ("one", "two", "three", "four")}
+    assert known == {"one": 0, "two": 3, "three": 3, "four": 2}
+    for snapshot in ("two", "one", "two"):
+        files.drop(snapshot)
+    files.note("five", Contents({(f"/{name}", ""): "digest" for name in range(5)}), None)
+    assert [len(files.of(name)[0].digests) for name in ("three", "four", "five")] == [3, 2, 5]

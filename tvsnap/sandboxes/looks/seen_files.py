@@ -144,7 +144,7 @@ class SnapshotFiles:
 
     def __init__(self) -> None:
         self._entries: OrderedDict[str, _Files] = OrderedDict()
-        self._count = 0  # of the files that they know
+        self._size = 0  # of all entries
         self._lock = threading.Lock()
 
     def note(self, snapshot: str, contents: Contents, look: Look | None) -> None:
@@ -152,9 +152,9 @@ class SnapshotFiles:
         files = _Files(contents.copy(), look, len(contents.digests) + (look.size if look else 0))
         with self._lock:
             self._entries[snapshot] = files
-            self._count += files.count
-            while len(self._entries) > _SNAPSHOTS or self._count > MOST_FILES:
-                self._count -= self._entries.popitem(last=False)[1].count
+            self._size += files.size
+            while len(self._entries) > _SNAPSHOTS or self._size > MOST_FILES:
+                self._size -= self._entries.popitem(last=False)[1].size
 
     def of(self, snapshot: str) -> tuple[Contents, Look | None]:
         """Returns the digests of a snapshot's files, and the last look at them."""
@@ -165,15 +165,15 @@ class SnapshotFiles:
     def drop(self, snapshot: str) -> None:
         """Forgets a snapshot."""
         with self._lock:
-            self._count -= self._entries.pop(snapshot, _NOTHING).count
+            self._size -= self._entries.pop(snapshot, _NOTHING).size
 
 
 class _Files(NamedTuple):
-    """The digests of a snapshot's files, the last look at them, and how many files both know."""
+    """The digests of a snapshot's files, the last look at them, and the number of files that both know."""
 
     contents: Contents
     look: Look | None
-    count: int
+    size: int
 
 
 _NOTHING = _Files(Contents(), None, 0)
