@@ -92,14 +92,22 @@ def test_a_directory_that_is_not_there_is_never_the_same(upper: Path, image: obs
         seen.fingerprints(NO_SERVICE)
 
 
-def test_the_youngest_snapshots_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_snapshots_used_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen_files, "MOST_FILES", 10)
     files = SnapshotFiles()
-    for snapshot, number in (("one", 4), ("two", 3), ("three", 3), ("four", 2)):
-        files.note(snapshot, Contents({(f"/{name}", ""): "digest" for name in range(number)}), None)
-    known = {name: len(files.of(name)[0].digests) for name in ("one", "two", "three", "four")}
-    assert known == {"one": 0, "two": 3, "three": 3, "four": 2}
-    for snapshot in ("two", "one", "two"):
+
+    def note(snapshot: str, size: int) -> None:
+        files.note(snapshot, Contents({(f"/{name}", ""): "digest" for name in range(size)}), None)
+
+    def known(snapshot: str) -> int:
+        return len(files.of(snapshot)[0].digests)
+
+    for snapshot, size in (("one", 4), ("two", 3), ("three", 3)):
+        note(snapshot, size)
+    assert known("one") == 4, "and now it is the last one used"
+    note("four", 2)
+    assert [known(snapshot) for snapshot in ("two", "three", "four", "one")] == [0, 3, 2, 4]
+    for snapshot in ("three", "two", "three"):
         files.drop(snapshot)
-    files.note("five", Contents({(f"/{name}", ""): "digest" for name in range(5)}), None)
-    assert [len(files.of(name)[0].digests) for name in ("three", "four", "five")] == [3, 2, 5]
+    note("five", 4)
+    assert [known(snapshot) for snapshot in ("four", "one", "five")] == [2, 4, 4]

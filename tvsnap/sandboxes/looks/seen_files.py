@@ -140,7 +140,7 @@ class Look:
 
 
 class SnapshotFiles:
-    """Digests and looks of the files of a process' youngest snapshots, for forks to continue with. Thread-safe."""
+    """Digests and looks of the files of the snapshots used last, for their forks to continue with. Thread-safe."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[str, _Files] = OrderedDict()
@@ -159,6 +159,8 @@ class SnapshotFiles:
     def of(self, snapshot: str) -> tuple[Contents, Look | None]:
         """Returns the digests of a snapshot's files, and the last look at them."""
         with self._lock:
+            if snapshot in self._entries:
+                self._entries.move_to_end(snapshot)
             files = self._entries.get(snapshot, _NOTHING)
             return files.contents.copy(), files.look and files.look.copy()
 
