@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.conformance.helpers import sh
 from tests.native.mess import Mess
+from tvsnap.host.owners import Owner
+from tvsnap.images import Image
+from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, Service
 from tvsnap.sandboxes.kernel import allowance
+from tvsnap.sandboxes.local import LocalBackend
 from tvsnap.sandboxes.looks import observe, observing, seen_files
 from tvsnap.sandboxes.looks.digest import Contents
 from tvsnap.sandboxes.looks.seen_files import SeenFiles, SnapshotFiles
 
 ROUNDS = 60
 SERVICE = Service(directories=("/data", "/b.git"))
+
+
+@pytest.fixture
+def backend(tvsnap_home: Path) -> Iterator[LocalBackend]:
+    owner = Owner(tvsnap_home)
+    with contextlib.closing(owner), contextlib.closing(LocalBackend(tvsnap_home, owner.id)) as backend:
+        yield backend
 
 
 @pytest.fixture
@@ -111,3 +125,36 @@ def test_the_snapshots_used_last_are_remembered(monkeypatch: pytest.MonkeyPatch)
         files.drop(snapshot)
     note("five", 4)
     assert [known(snapshot) for snapshot in ("four", "one", "five")] == [2, 4, 4]
+
+
+def test_a_fork_tells_later_ones_about_the_files_of_its_snapshot(backend: LocalBackend, terminal_image: Image) -> None:
+    """As if the snapshot came from an earlier process, which alone knew them."""
+    first = backend.start(terminal_image, Limits())
+    sh(first, "mkdir /w; for i in $(seq 30); do echo $i > /w/f$i; done; echo 0 > /w/changed")
+    snapshot = first.checkpoint().id
+    backend._files.drop(snapshot)
+    digests = []
+    for known in (0, 30, 30):
+        with contextlib.closing(backend.fork(snapshot, terminal_image, Limits())) as fork:
+            assert len(fork.contents.parts) >= known
+            assert "/w/changed" not in fork.contents.parts, "the first fork changed it before its digest was taken"
+            fork.observe()
+            sh(fork, "echo 1 > /w/changed")
+            fork.observe()
+            digests.append(fork.digest())
+    assert digests[0] is not None
+    assert set(digests) == {digests[0]}
+
+
+def test_a_fork_in_which_something_ran_tells_nothing(backend: LocalBackend, terminal_image: Image) -> None:
+    """What it wrote could have the times of something else that another fork wrote."""
+    first = backend.start(terminal_image, Limits())
+    sh(first, "echo 0 > /f")
+    snapshot = first.checkpoint().id
+    backend._files.drop(snapshot)
+    for disturb in (lambda fork: sh(fork, "echo 1 > /f"), lambda fork: fork.disconnect()):
+        with contextlib.closing(backend.fork(snapshot, terminal_image, Limits())) as fork:
+            disturb(fork)
+            fork.observe()
+            fork.digest()
+        assert backend._files.of(snapshot)[1] is None

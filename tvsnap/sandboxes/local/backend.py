@@ -273,7 +273,6 @@ class LocalBackend:
         clock: fixed_clock.Clock | None,
     ) -> LocalSandbox:
         """Returns the sandbox of a PID 1 that has started; `fork` has its repairs, if there were any."""
-        contents, look = self._files.of(resources.origin)
         sandbox = LocalSandbox(
             resources,
             self._pool,
@@ -281,8 +280,7 @@ class LocalBackend:
             checkpoint=self._checkpoint,
             on_close=self._forget,
             tree=self._tree(resources.image),
-            contents=contents,
-            look=look,
+            files=self._files,
             time_waits=fork.time_waits if fork else TimeWaits(init),
             clock=clock,
             places=Places(init, self._pool.layers(resources), fork.watched if fork else {}),

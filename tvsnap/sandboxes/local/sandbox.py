@@ -36,7 +36,7 @@ from tvsnap.sandboxes.local.pool import Pool, Resources
 from tvsnap.sandboxes.looks import activity, observe, observing
 from tvsnap.sandboxes.looks import digest as digests
 from tvsnap.sandboxes.looks.rewind import Rewindable
-from tvsnap.sandboxes.looks.seen_files import Look, SeenFiles
+from tvsnap.sandboxes.looks.seen_files import Look, SeenFiles, SnapshotFiles
 from tvsnap.sandboxes.network.sandbox import Networked
 from tvsnap.sandboxes.repairs.time_wait import TimeWaits
 
@@ -88,8 +88,7 @@ class LocalSandbox(Networked, Rewindable):
         checkpoint: Callable[[LocalSandbox], SnapshotInfo],
         on_close: Callable[[LocalSandbox], None],
         tree: observing.ImageTree,
-        contents: digests.Contents,
-        look: Look | None,
+        files: SnapshotFiles,
         time_waits: TimeWaits,
         clock: Clock | None,
         places: Places,
@@ -103,8 +102,7 @@ class LocalSandbox(Networked, Rewindable):
             checkpoint: takes a snapshot of it; see `Sandbox.checkpoint`. ProcessesDisturbed ends the sandbox.
             on_close: is called once it has ended.
             tree: the image's files below the writable layer.
-            contents: known digests of its files' contents.
-            look: the last look at the files of its snapshot, if it was forked.
+            files: what is known of the files of its snapshot, if it was forked, and learns more of them from it.
             time_waits: its connections that end by themselves.
             clock: its own, if its image sets one.
             places: finds the paths of its files.
@@ -118,7 +116,7 @@ class LocalSandbox(Networked, Rewindable):
         self.origin = resources.origin
         self.dumped = resources.origin  # the last snapshot of its processes, or of those that they were forked from
         self.init = init
-        self.contents = contents
+        self.contents, look = files.of(resources.origin)
         self.time_waits = time_waits
         self.clock = clock
         self.places = places
@@ -134,6 +132,9 @@ class LocalSandbox(Networked, Rewindable):
         self._reports = shell_report.ShellReports()
         self._sight: _Sight | None = None  # of the last observation
         self._files = SeenFiles(self.layer / "upper", tree, look)
+        self._snapshot_files = files
+        self._is_as_forked = bool(self.origin) and look is None  # and nothing is known of its snapshot's files
+        self._tells_contents = look is not None and not self.contents.parts  # of its snapshot, with the next digest
         self._shell = (0, 0)  # process ids inside and on the host
         self._gauge = LoadGauge(init, limited=bool(self.limits.cpus))
         self._closing = threading.Lock()
@@ -181,6 +182,7 @@ class LocalSandbox(Networked, Rewindable):
 
     def _observe(self, service: Service) -> Observation:
         self._sight, guest = None, self.guest()
+        as_forked, self._is_as_forked = self._is_as_forked and guest.requests == 0, False
         reported = dump, info = guest.report()
         shell = self._host_pid(info.shell)
         # First of all, because an observation made while nothing runs stays true afterwards.
@@ -194,6 +196,8 @@ class LocalSandbox(Networked, Rewindable):
         report, hidden = self._reports.seen(dump, info)
         alone = info.idle and len(pids) == _OURS + serving
         entries = self._files.seen
+        if as_forked and alone and not serving and not look.active:
+            self._tells_contents = self._snapshot_files.learn(self.origin, self._files.last())
         if alone and not serving and not look.active and hold is not None and entries is not None:
             self._sight = _Sight(guest, guest.requests, reported, shell, hold, entries)
         self._pool.keep_limit(self._resources)
@@ -213,9 +217,13 @@ class LocalSandbox(Networked, Rewindable):
     def digest(self) -> str | None:
         try:
             with self._looks.one():
-                return self._digest()
+                digest = self._digest()
         except allowance.NotSeen:
             return None
+        if digest is not None and self._tells_contents:
+            self._snapshot_files.learn_contents(self.origin, self.contents)
+            self._tells_contents = False
+        return digest
 
     def _digest(self) -> str | None:
         """Returns the digest; it repeats the last observation only if something has run since."""
@@ -369,6 +377,7 @@ class LocalSandbox(Networked, Rewindable):
     def disconnect(self) -> None:
         """Closes the connection, as a checkpoint requires."""
         self._own.forget()
+        self._is_as_forked = False
         if self._guest is not None:
             guest, self._guest = self._guest, None
             guest.close()

@@ -11,6 +11,7 @@ import os
 import secrets
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,6 +109,11 @@ class Look:
         """The number of files that it knows."""
         return len(self._entries)
 
+    @property
+    def by_path(self) -> Mapping[str, observing.Entry]:
+        """The entries by path."""
+        return self._entries
+
     def copy(self) -> Look:
         """Returns the same, with the same entries, for a copy of the directory with the same inodes and times."""
         other = Look(self._image, self.apart, self._memory.copy())
@@ -149,12 +155,32 @@ class SnapshotFiles:
 
     def note(self, snapshot: str, contents: Contents, look: Look | None) -> None:
         """Stores the digests and look of a sandbox's files when its snapshot is taken; `look` has no other owner."""
-        files = _Files(contents.copy(), look, len(contents.digests) + (look.size if look else 0))
         with self._lock:
-            self._entries[snapshot] = files
-            self._size += files.size
-            while len(self._entries) > _SNAPSHOTS or self._size > MOST_FILES:
-                self._size -= self._entries.popitem(last=False)[1].size
+            self._put(snapshot, contents.copy(), look)
+
+    def learn(self, snapshot: str, look: Look | None) -> bool:
+        """Stores the first look at the files of a fork, in which nothing has run yet; returns whether it is needed."""
+        with self._lock:
+            is_new = look is not None and self._entries.get(snapshot, _NOTHING).look is None
+            if is_new:
+                self._put(snapshot, Contents(), look)
+            return is_new
+
+    def learn_contents(self, snapshot: str, contents: Contents) -> None:
+        """Stores the digests of those files that a fork, of which `contents` are, still has as its snapshot has them.
+
+        These are the same objects in the snapshot's look. Equal stamps do not suffice: two forks may write to a file in
+        what the kernel takes for one moment.
+        """
+        with self._lock:
+            files = self._entries.get(snapshot, _NOTHING)
+            if files.look is None or files.contents.parts:
+                return
+            own = files.look.by_path
+            parts = {path: part for path, part in contents.parts.items() if own.get(path) is part.entry}
+            keys = {part.key for part in parts.values()}
+            digests = {key: digest for key, digest in contents.digests.items() if key in keys}
+            self._put(snapshot, Contents(digests, parts), files.look)
 
     def of(self, snapshot: str) -> tuple[Contents, Look | None]:
         """Returns the digests of a snapshot's files, and the last look at them."""
@@ -168,6 +194,13 @@ class SnapshotFiles:
         """Forgets a snapshot."""
         with self._lock:
             self._size -= self._entries.pop(snapshot, _NOTHING).size
+
+    def _put(self, snapshot: str, contents: Contents, look: Look | None) -> None:
+        files = _Files(contents, look, len(contents.digests) + (look.size if look else 0))
+        self._size += files.size - self._entries.pop(snapshot, _NOTHING).size
+        self._entries[snapshot] = files
+        while len(self._entries) > _SNAPSHOTS or self._size > MOST_FILES:
+            self._size -= self._entries.popitem(last=False)[1].size
 
 
 class _Files(NamedTuple):
