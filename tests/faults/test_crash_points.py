@@ -6,12 +6,13 @@ The directory is opened after each death, and at the end all in it is looked at:
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from tests.faults.consistency import assert_consistent, assert_in_order, assert_nothing_left
+from tests.faults.consistency import assert_consistent, assert_in_order, assert_nothing_left, local
 from tests.faults.dying import CALLS, EXPECTED, outputs, program, program_of, run_program, see_it_die, verb
 from tests.faults.test_local_crashes import IMPORTS
 from tvsnap import Cache
@@ -137,6 +138,17 @@ def test_killed_while_forgetting(home: Path, terminal_image: Image) -> None:
         see_it_die(program_of(verb(home, "forget", top.hash, "--yes"), fault, imports=PARTS))
         assert_opens_in_order(home)
     assert assert_consistent(home, terminal_image) == 2, "one was killed before it forgot anything"
+
+
+def test_killed_while_deleting_what_a_live_process_took(home: Path, terminal_image: Image) -> None:
+    with Cache(home, policy="eager") as cache:
+        outputs(cache, terminal_image)
+        gc = verb(home, "gc", "--keep-bytes", "0")
+        see_it_die(program_of(gc, "before(snapshot_store.Snapshots, '_remove')", imports=PARTS))
+        assert len(os.listdir(local(cache)._snapshots.temporary)) == 1
+        Cache(home).close()
+        assert os.listdir(local(cache)._snapshots.temporary) == []
+    assert_opens_in_order(home)
 
 
 def test_killed_while_opening(home: Path, terminal_image: Image) -> None:

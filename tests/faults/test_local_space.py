@@ -259,3 +259,61 @@ def test_a_disk_that_gives_back_another_tree(tmp_path: Path, terminal_image: Ima
     eventually(lambda: loops_of(tmp_path) == [], timeout=60)
     (tmp_path / "pool.btrfs").unlink()
     assert look(tmp_path, terminal_image, calls, "echo $x$y; cat f; :", kept=False).output == f"12\n{MARKER.decode()}\n"
+
+
+NO_NEW_NAMES = """
+import json, os, sys
+from pathlib import Path
+from tvsnap import Cache
+
+home, image = Path(sys.argv[1]), sys.argv[2]
+
+def fill(add):
+    try:
+        while True:
+            add()
+    except OSError:
+        os.sync()
+
+with Cache(home, policy="eager", prefork=0) as cache:
+    with cache.rollout(image) as rollout:
+        for turn in range(3):
+            rollout.call("bash", {"command": f"echo {turn} > f"})
+    snapshots = cache.backend._snapshots
+    with open(snapshots.path.parent / "filler", "wb", buffering=0) as filler:
+        fill(lambda: filler.write(bytes(1 << 20)))
+    links = snapshots.path.parent / "links"
+    links.mkdir()
+    for turn in range(3):
+        numbers = iter(range(1 << 20))
+        fill(lambda: (links / f"{turn}{next(numbers):0200}").symlink_to("x" * 2000))
+    names, said = os.listdir(snapshots.path), ""
+    try:
+        os.rename(snapshots.path / names[0], snapshots.temporary / "moved")
+    except OSError as error:
+        said = error.strerror
+    for name in names:
+        cache.backend.delete_snapshot(name)
+    print(json.dumps([len(names), said, os.listdir(snapshots.path), os.listdir(snapshots.temporary)]))
+"""
+
+
+def test_snapshots_are_deleted_where_the_disk_takes_no_new_names(tmp_path: Path, terminal_image: Image) -> None:
+    """On a btrfs of the host, full of data and then of names."""
+    (tmp_path / "pool").mkdir()
+    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
+    disk = tmp_path / "disk"
+    disk.touch()
+    os.truncate(disk, 160 << 20)
+    subprocess.run(["mkfs.btrfs", "-q", disk], check=True, capture_output=True)
+    script = 'mount -o loop "$1/disk" "$1/pool" && exec "$2" -c "$3" "$1" "$4"'
+    run = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", tmp_path, sys.executable, NO_NEW_NAMES, "terminal"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == [3, "No space left on device", [], []]

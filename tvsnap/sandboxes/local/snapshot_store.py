@@ -337,8 +337,8 @@ class Snapshots:
             yield images
 
     def is_there(self, snapshot: str) -> bool:
-        """Whether there is such a snapshot: each comes and goes at once."""
-        return os.path.lexists(self.path / snapshot)
+        """Whether a snapshot is complete; see `delete`."""
+        return os.path.exists(self.path / snapshot / _MANIFEST)
 
     def ids(self) -> list[str]:
         """Returns the ids of all snapshots."""
@@ -347,14 +347,22 @@ class Snapshots:
     # -- removing ---------------------------------------------------------------------------------------------------
 
     def delete(self, snapshot: str) -> None:
-        """Deletes a snapshot; moves it away first, so that a partly deleted one is no snapshot."""
+        """Deletes a snapshot; moves it away first, so that a partly deleted one is no snapshot.
+
+        It gets a name of this process, which may die in the midst while the one that took the snapshot lives.
+        """
         directory = self.path / snapshot
         entry = self._sound.pop(snapshot, None)
         shared = self._shared(directory, entry) if entry else []
         self._distrusted.discard(snapshot)
-        removed = self.temporary / snapshot
-        with contextlib.suppress(OSError):
+        removed = self.temporary / f"{self._owner}.{snapshot}"
+        try:
             os.rename(directory, removed)
+        except OSError:  # it is gone, or the disk is so full that it takes no new names
+            removed = directory
+            if not directory.is_symlink():
+                with contextlib.suppress(OSError):
+                    os.unlink(directory / _MANIFEST)
         self._remove(removed)
         for stamps, name, path in shared:  # they have a name less, and their change times differ for no other reason
             with contextlib.suppress(OSError):
