@@ -17,6 +17,7 @@ from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, Service
 from tvsnap.sandboxes.kernel import allowance
 from tvsnap.sandboxes.local import LocalBackend
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.looks import observe, observing, seen_files
 from tvsnap.sandboxes.looks.digest import Contents
 from tvsnap.sandboxes.looks.seen_files import SeenFiles, SnapshotFiles
@@ -152,9 +153,16 @@ def test_a_fork_in_which_something_ran_tells_nothing(backend: LocalBackend, term
     sh(first, "echo 0 > /f")
     snapshot = first.checkpoint().id
     backend._files.drop(snapshot)
-    for disturb in (lambda fork: sh(fork, "echo 1 > /f"), lambda fork: fork.disconnect()):
+    for disturb in (lambda fork: sh(fork, "echo 1 > /f"), lambda fork: fork.disconnect(), type_and_exit):
         with contextlib.closing(backend.fork(snapshot, terminal_image, Limits())) as fork:
             disturb(fork)
             fork.observe()
             fork.digest()
         assert backend._files.of(snapshot)[1] is None
+
+
+def type_and_exit(fork: LocalSandbox) -> None:
+    with contextlib.closing(fork.attach(80, 24)) as terminal:
+        terminal.sendall(b"echo 1 > /f; exit\n")
+        while terminal.recv(4096):
+            pass

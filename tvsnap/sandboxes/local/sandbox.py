@@ -143,6 +143,7 @@ class LocalSandbox(Networked, Rewindable):
     # -- its properties -------------------------------------------------------------------------------------------
 
     def attach(self, columns: int, rows: int) -> socket.socket:
+        self._is_as_forked = False
         return self._connect().detach(columns, rows)
 
     @exclusive
