@@ -32,6 +32,7 @@ from tvsnap.model.observations import (
     ReapReport,
     Service,
     SnapshotInfo,
+    Stillness,
     TerminalBytes,
 )
 from tvsnap.model.services import HealthCheck, ImageService, Services
@@ -78,6 +79,7 @@ __all__ = [
     "SnapshotInfo",
     "StateValue",
     "Stats",
+    "Stillness",
     "TaskPhase",
     "TaskStep",
     "TaskValues",

@@ -47,6 +47,7 @@ from tvsnap.model.observations import (
     ReapReport,
     Service,
     SnapshotInfo,
+    Stillness,
     TerminalBytes,
 )
 
@@ -311,6 +312,7 @@ class FakeSandbox:
                 machine.end_job(job.pid)
         if lost:
             machine.shell = fresh_shell(self._image)
+        machine.ran = machine.clock
         duration = machine.clock - began + (0.0 if timed_out else self.backend.command_duration)
         output, truncated = cut(bytes(run.output), self.limits.output)
         return Outcome(output, status, duration, timed_out, blocked, truncated, lost)
@@ -444,6 +446,11 @@ class FakeSandbox:
     def settle(self, *, changed: bool) -> None:
         self.machine.changes += changed
         self._noted = self._noted and not changed
+
+    def stillness(self) -> Stillness:
+        machine = self.machine
+        first = min((job.wake for job in machine.jobs.values()), default=math.inf)
+        return Stillness(machine.clock - machine.ran, first - machine.clock)
 
     def note(self) -> None:
         self._noted = True

@@ -489,6 +489,9 @@ class DirectorySandbox:
     def settle(self, *, changed: bool) -> None:
         pass
 
+    def stillness(self) -> None:
+        return None
+
     def note(self) -> None:
         pass
 

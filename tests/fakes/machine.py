@@ -97,6 +97,7 @@ class Machine:
         ended: ids of jobs that have ended and were not waited for.
         changes: how many calls have changed the state.
         clock: virtual seconds since the start.
+        ran: the same, when something ran last.
         calls: how many there were.
     """
 
@@ -108,6 +109,7 @@ class Machine:
     ended: set[int] = field(default_factory=set)
     changes: int = 0
     clock: float = 0.0
+    ran: float = 0.0
     calls: int = 0
     stamp: int = 0
     next_pid: int = 3
@@ -135,6 +137,7 @@ class Machine:
     def go_on(self, job: Job) -> None:
         """Runs a job until it sleeps or has ended."""
         run = Run(self, job.shell, float("inf"))
+        self.ran = self.clock
         while job.rest:
             item, job.rest = job.rest[0], job.rest[1:]
             job.steps += 1

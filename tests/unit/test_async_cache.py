@@ -384,6 +384,7 @@ OURS = frozenset(
         "note",
         "read_tree",
         "settle",
+        "stillness",
         "turn",
         "file_times",
         "set_file_times",

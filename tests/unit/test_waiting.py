@@ -41,6 +41,7 @@ from tvsnap.rollout import Rollout
 
 NOT_PARKED = Budget(parked=0)
 JOB = "(sleep 20; echo done > f) &"
+TWICE = "(sleep 20; echo one > f; sleep 60; echo two > f) &"
 """In virtual seconds, so that no load of the machine comes near them."""
 
 
@@ -99,6 +100,21 @@ def test_the_same_question_after_a_longer_wait_is_executed(cache: Cache) -> None
             assert ask(rollout, LOOK, 5.0)[0] == "none"
             assert ask(rollout, LOOK, 30.0)[0] == "done"
             assert ask(rollout, LOOK, 30.0)[0] == "done"
+
+
+def test_any_wait_while_it_stands_still_finds_the_same(tmp_path: Path) -> None:
+    with open_cache(tmp_path, policy="default", budget=NOT_PARKED) as cache:
+        for wait, found in (
+            (50.0, ("one", "executed")),
+            (30.0, ("one", "hit")),
+            (70.0, ("one", "hit")),
+            (15.0, ("none", "executed")),
+            (90.0, ("two", "executed")),
+            (900.0, ("two", "hit")),
+        ):
+            with cache.rollout("terminal") as rollout:
+                ask(rollout, TWICE)
+                assert ask(rollout, LOOK, wait) == found
 
 
 def test_who_polls_in_step_is_answered_as_the_first_was(tmp_path: Path) -> None:
@@ -310,14 +326,16 @@ def test_a_resumed_rollout_begins_to_wait_then(tmp_path: Path) -> None:
             assert ask(rollout, LOOK, 30.0) == ("done", "executed")
 
 
-@pytest.mark.parametrize(("duration", "source"), [(10.0, "hit"), (0.001, "executed")])
-def test_an_answer_of_a_longer_wait_is_held_until_it_fits(tmp_path: Path, duration: float, source: str) -> None:
+@pytest.mark.parametrize(("duration", "found"), [(10.0, ("done", "hit")), (0.001, ("none", "executed"))])
+def test_an_answer_of_a_longer_wait_is_held_until_it_fits(
+    tmp_path: Path, duration: float, found: tuple[str, str]
+) -> None:
     """Unless an execution is there sooner."""
     with open_cache(tmp_path, FakeBackend(command_duration=duration), budget=NOT_PARKED) as cache:
-        for after, expected in ((334.0, "executed"), (300.0, source)):  # it fits 3 s later
+        for after, expected in ((334.0, ("done", "executed")), (296.0, found)):  # it fits 3 s later
             with cache.rollout("terminal") as rollout:
-                ask(rollout, JOB)
-                assert ask(rollout, LOOK, after) == ("done", expected)
+                ask(rollout, "(sleep 330; echo done > f) &")
+                assert ask(rollout, LOOK, after) == expected
 
 
 def test_what_is_made_for_a_rollout_has_waited_as_it_has(cache: Cache) -> None:
@@ -425,12 +443,12 @@ def test_nobody_waits_for_a_call_that_is_made_at_another_time(tmp_path: Path) ->
             barrier.wait()
 
     with open_cache(tmp_path, FakeBackend(hooks={"run": both}), budget=NOT_PARKED) as cache, threads(2) as pool:
-        run(cache, JOB)
+        run(cache, TWICE)
         with cache.rollout("terminal") as one, cache.rollout("terminal") as other:
-            ask(one, JOB)
-            ask(other, JOB)
-            calls = [pool.submit(ask, one, LOOK, 30.0), pool.submit(ask, other, LOOK, 60.0)]
-            assert [call.result(120) for call in calls] == [("done", "executed")] * 2
+            ask(one, TWICE)
+            ask(other, TWICE)
+            calls = [pool.submit(ask, one, LOOK, 30.0), pool.submit(ask, other, LOOK, 90.0)]
+            assert [call.result(120) for call in calls] == [("one", "executed"), ("two", "executed")]
 
 
 def test_where_what_runs_cannot_be_kept(tmp_path: Path) -> None:

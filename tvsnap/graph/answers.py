@@ -29,12 +29,14 @@ AND (e.slot = ? OR e.slot = 0 AND e.duration <= ?) AND (? OR NOT e.timed_out OR 
 """
 _LOOKUP = f"SELECT {EDGE_COLUMNS.format('e')} {_CANDIDATES} AND e.waited = 0 LIMIT 1"
 _LOOKUP_WAITED = f"""SELECT {EDGE_COLUMNS.format("e")} {_CANDIDATES}
-AND CASE e.waited WHEN 0 THEN ? + e.duration <= ? ELSE e.waited BETWEEN ? AND ? END
+AND CASE e.waited WHEN 0 THEN ? + e.duration <= ?
+ELSE coalesce(e.latest, e.waited) >= ? AND coalesce(e.earliest, e.waited) <= ? END
 ORDER BY abs(e.waited - ?) LIMIT 1
 """
 # Of the answers of longer waits, the first that serves sooner than an execution would end.
-_DUE = f"""SELECT e.waited {_CANDIDATES}
-AND e.asked IS NULL AND e.waited > ? AND e.waited < ? + {1.0 + SLACK} * e.duration ORDER BY e.waited LIMIT 1
+_EARLIEST = "coalesce(e.earliest, e.waited)"
+_DUE = f"""SELECT {_EARLIEST} {_CANDIDATES}
+AND e.asked IS NULL AND {_EARLIEST} > ? AND {_EARLIEST} < ? + {1.0 + SLACK} * e.duration ORDER BY 1 LIMIT 1
 """
 # Of the records of a shared call, the latest counts.
 _IS_DETERMINISTIC = """
@@ -82,7 +84,8 @@ class Answers(GraphPart):
         - a rollout that gets it can go on from the very state that it led to: nothing was changed, that state has a
           snapshot, or making the call again was proven to lead there;
         - time makes no difference: nothing changes by itself until the call would have ended, then as now; or the state
-          had existed for about as long as now when the call was made (`tvsnap.host.waiting`).
+          had existed for about as long as now when the call was made, or at another moment while it stood still
+          (`tvsnap.host.waiting`).
 
         A record that a damaged file has changed is not used: the call is then executed again, and recorded anew.
         Writes nothing; may be called from an event loop. What was given lately is given again without reading it anew,

@@ -7,7 +7,7 @@ from pathlib import Path
 from tvsnap.graph.rows import EdgeRow, checksum
 from tvsnap.host.database import Format
 
-VERSION = 8
+VERSION = 9
 APPLICATION_ID = 0x74767370  # "tvsp"
 
 _MIGRATIONS = {
@@ -99,6 +99,11 @@ CREATE TABLE steps (
     7: """
 ALTER TABLE edges ADD COLUMN times BLOB;
 UPDATE edges SET proven = 0 WHERE digest IS NOT NULL;
+""",
+    # In version 8, it was not known for how long a state had stood still before a call, and would.
+    8: """
+ALTER TABLE edges ADD COLUMN earliest REAL;
+ALTER TABLE edges ADD COLUMN latest REAL;
 """,
 }
 

@@ -96,6 +96,7 @@ class NewEdge:
         proven: whether the call leads to the same state whenever it is made, by its nature.
         comparable: whether equal names of `next_state` mean equal aftermaths.
         waited: seconds that the rollout had waited in the state; only if that counts.
+        still: the shortest and the longest wait after which the call would have found the same; None if not known.
         quiet_s: seconds during which `next_state` does not change by itself.
         backend: the backend whose snapshots keep states.
         is_late: another execution of the call ended earlier, and the state that it led to is still being kept.
@@ -121,6 +122,7 @@ class NewEdge:
     proven: bool = False
     comparable: bool = False
     waited: float = 0.0
+    still: tuple[float, float] | None = None
     quiet_s: float = math.inf
     backend: str = ""
     is_late: bool = False
@@ -293,6 +295,8 @@ def _row(new: NewEdge, slot: float | None) -> EdgeRow:
         output,
         pack(call.canonical),
         parts,
+        None if new.still is None else new.still[0],
+        None if new.still is None else new.still[1],
         new.deterministic,
         time.time() if new.ended is None else new.ended,
         new.reason or "",

@@ -64,6 +64,8 @@ class EdgeRow(NamedTuple):
     output: str | bytes
     call: str | bytes
     parts: bytes | None
+    earliest: float | None
+    latest: float | None
     deterministic: bool
     created: float
     reason: str
@@ -80,7 +82,7 @@ class EdgeRow(NamedTuple):
     times: bytes | None
 
 
-CHECKED: Final = 15
+CHECKED: Final = 17
 """The number of first fields of `EdgeRow` on which an answer depends: the arguments of `checksum`."""
 
 
@@ -175,6 +177,8 @@ def checksum(
     output: str | bytes,
     call: str | bytes,
     parts: bytes | None,
+    earliest: float | None = None,
+    latest: float | None = None,
 ) -> int:
     """Returns the CRC-32 of the stored values on which an answer depends: SQLite has no checksums of its own.
 
@@ -196,6 +200,8 @@ def checksum(
     )
     if waited or quiet_s is not None:
         facts += _TIMES.pack(waited, -1.0 if quiet_s is None else quiet_s)
+    if earliest is not None and latest is not None:
+        facts += _TIMES.pack(earliest, latest)
     crc = zlib.crc32(state + call_key + (next_state or b"") + facts)
     crc = zlib.crc32(canonical, zlib.crc32(data, crc))
     return crc if parts is None else zlib.crc32(parts, crc)
@@ -280,8 +286,8 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
     """
     (
         id, state, _, slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked, truncated, quiet_s,
-        output, _, parts, deterministic, created, reason, digest, active, expected, cost, proven, on_host, requests,
-        strain, grade, processor_s, hits, refusals,
+        output, _, parts, earliest, _, deterministic, created, reason, digest, active, expected, cost, proven, on_host,
+        requests, strain, grade, processor_s, hits, refusals,
     ) = row  # fmt: skip
     if check and expected != checksum(*row[_CHECKED]):
         return None
@@ -319,6 +325,7 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
         on_host == 1,
         tuple(requests.split("\n")) if requests else (),
         grade,
+        waited if earliest is None else earliest,
     )
 
 

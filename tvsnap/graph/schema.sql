@@ -58,6 +58,8 @@ CREATE TABLE edges (
     parts         BLOB,             -- the result's parts (see rows.py); NULL where it is the output alone, as plain text
     output        NOT NULL,         -- packed; the text of the result
     call          NOT NULL,         -- packed; canonical JSON
+    earliest      REAL,             -- the shortest and the longest wait after which the call would have found the
+    latest        REAL,             -- same; NULL: only the wait itself
     times         BLOB              -- of the files that it changed, compressed JSON; NULL: none, or unknown
 );
 CREATE UNIQUE INDEX edges_by_call ON edges (state, call_key, slot, waited);

@@ -26,7 +26,7 @@ from tvsnap.model.errors import UsageError
 from tvsnap.model.exec_all import MOST_COMMANDS
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, MOST_FETCHED, Limits
-from tvsnap.model.observations import Command, FolderListing, Outcome, TerminalBytes
+from tvsnap.model.observations import Command, FolderListing, Outcome, Stillness, TerminalBytes
 from tvsnap.model.services import ImageService
 
 COLUMNS, ROWS = 80, 24
@@ -88,6 +88,9 @@ class GuestActions(ABC):
     @abstractmethod
     def guest(self) -> Guest:
         """Returns the connection to PID 1, which is made if there is none; raises SandboxDied if the sandbox ended."""
+
+    def stillness(self) -> Stillness | None:
+        return None
 
     def settle(self, *, changed: bool) -> None:
         self.changes_settled += changed

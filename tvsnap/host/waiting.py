@@ -5,7 +5,8 @@ for an event that only a call can cause, for no time at all if one runs. While i
 call that is made and ends within that time finds the same. After that, an answer that was recorded after a shorter wait
 is not given to a rollout that has waited longer by more than `SLACK_S` seconds plus the share `SLACK` of its wait; and
 one that was recorded after a longer wait is given only if that wait was longer by at most `LATE_S` seconds plus that
-share.
+share. Where nothing ran for some time before the call, and nothing would have for some time, the answer counts as
+recorded after each wait within that time: it would have been the same.
 
 The reason. Nothing in a sandbox can distinguish a run in which a call came later by such a time from one in which its
 own background work was faster or slower; on a shared machine this varies from run to run, and a call that has to wait

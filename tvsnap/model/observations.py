@@ -246,6 +246,19 @@ class TerminalBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Stillness:
+    """The time during which nothing changes by itself in a sandbox.
+
+    Attributes:
+        since_s: seconds for which nothing has run in it.
+        until_s: seconds from now during which nothing will.
+    """
+
+    since_s: float
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ReapReport:
     """The numbers of remains of dead processes that were deleted.
 

@@ -23,6 +23,7 @@ from tvsnap.model.observations import (
     ReapReport,
     Service,
     SnapshotInfo,
+    Stillness,
 )
 from tvsnap.model.sandbox_methods import SandboxMethods
 
@@ -188,6 +189,12 @@ class Sandbox(SandboxMethods, Protocol):
 
         Raises:
             InfrastructureError: the files could not be inspected, or the sandbox failed.
+        """
+
+    def stillness(self) -> Stillness | None:
+        """Returns for how long nothing has run in the sandbox, and nothing will; None if that is not known.
+
+        A call that is made within this time finds the same at any moment of it.
         """
 
     def note(self) -> None:

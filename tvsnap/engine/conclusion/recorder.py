@@ -137,6 +137,7 @@ class Recorder:
                 asked=execution.asked,
                 grade=execution.grade,
                 waited=execution.waited,
+                still=execution.alike,
                 on_host=execution.tool.on_host,
                 quiet_s=math.inf if aftermath.unchanged else aftermath.quiet_s,
                 backend=self._backend,

@@ -35,6 +35,8 @@ class Execution:
         lasts: seconds for which a result that depends on the network answers others; None for ever.
         grading: the way in which it grades; None if it does not.
         grade: the grade that it gave.
+        still: the shortest and the longest time, in seconds, for which nothing could have been done in the sandbox so
+            that the call began in the same; None if that is not known.
         held_up: the delay by the load of the machine, in words; None if there was none.
     """
 
@@ -55,9 +57,18 @@ class Execution:
     grading: Grading | None = None
     grade: str | None = None
     held_up: str | None = None
+    still: tuple[float, float] | None = None
 
     @property
     def waited(self) -> float:
         """The wait on which the result may depend; 0 if nothing changed by itself before the call ended."""
         over = self.age + self.result.duration > self.at.quiet_s
         return max(self.age, SHORTEST_WAIT) if over else 0.0
+
+    @property
+    def alike(self) -> tuple[float, float] | None:
+        """The shortest and the longest wait after which the call would have found the same, until its end."""
+        if self.still is None or not self.waited:
+            return None
+        earliest, latest = self.still[0], self.still[1] - self.result.duration
+        return (max(earliest, SHORTEST_WAIT), latest) if earliest <= self.age <= latest else None

@@ -29,6 +29,18 @@ Made = tuple[LiveSandbox, Execution, Way | None]
 """A sandbox, a call that was executed in it, and the way in which it was acquired; None if the rollout had it."""
 
 
+def _still(live: LiveSandbox, quiet_s: float) -> tuple[float, float] | None:
+    """Returns the shortest and the longest wait in which a sandbox stands still now; None if that is not known.
+
+    `quiet_s`: seconds after its arrival in its state for which no wait counts.
+    """
+    if live.age() <= quiet_s:
+        return None
+    stillness = live.sandbox.stillness()
+    age = live.age()
+    return None if stillness is None else (max(0.0, age - stillness.since_s), age + stillness.until_s)
+
+
 class Executor:
     """Executes calls at the position of a cursor, in the rollout's own sandbox. Used by one thread at a time."""
 
@@ -143,6 +155,7 @@ class Executor:
             live.observation = environment.observe(live.sandbox)
         self._cursor.make_up_time(live, cancellation.pause)
         at = self._cursor.at
+        still = _still(live, at.quiet_s)
         if not tool.read_only and not environment.surely_changes(call, live.observation):
             live.sandbox.note()
         if claim is not None:
@@ -179,5 +192,6 @@ class Executor:
             grading,
             grade,
             delay,
+            still,
         )
         return live, execution, way

@@ -281,7 +281,7 @@ class Cursor:
             self.stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course))
         elif at.quiet_s < math.inf:
             # It has waited as long as the rollout that gave the result, and for the call's own time.
-            waited = max(self.waited, edge.waited) + edge.result.duration
+            waited = max(self.waited, edge.earliest) + edge.result.duration
             self.at = replace(at, unshared=None, since=now - waited)
         elif at.unshared:
             self.at = replace(at, unshared=None)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Connected = Connection[tuple[Any, ...]]
 
-VERSION = 2
+VERSION = 3
 OLDEST = 13
 """The first PostgreSQL that numbers transactions without ever beginning anew."""
 CONNECTIONS = 8

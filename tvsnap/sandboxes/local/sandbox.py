@@ -24,7 +24,7 @@ from tvsnap.host.load import Load, LoadGauge
 from tvsnap.host.memory import proportional
 from tvsnap.images.preload import PRELOAD
 from tvsnap.model.errors import InfrastructureError, SandboxDied
-from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
+from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo, Stillness
 from tvsnap.sandboxes import file_times, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed_clock import Clock, is_fixed
@@ -127,7 +127,8 @@ class LocalSandbox(Networked, Rewindable):
         self._checkpoint = checkpoint
         self._on_close = on_close
         self._tree = tree
-        self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing)
+        self._gauge = LoadGauge(init, limited=bool(self.limits.cpus))
+        self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing, lambda: self._gauge.read().used)
         super().__init__()
         self._reports = shell_report.ShellReports()
         self._sight: _Sight | None = None  # of the last observation
@@ -136,7 +137,6 @@ class LocalSandbox(Networked, Rewindable):
         self._is_as_forked = bool(self.origin) and look is None  # and nothing is known of its snapshot's files
         self._tells_contents = look is not None and not self.contents.parts  # of its snapshot, with the next digest
         self._shell = (0, 0)  # process ids inside and on the host
-        self._gauge = LoadGauge(init, limited=bool(self.limits.cpus))
         self._closing = threading.Lock()
         self._closed = False
 
@@ -252,6 +252,15 @@ class LocalSandbox(Networked, Rewindable):
             None if sight is None else sight.reported,
             stands,
         )
+
+    @exclusive
+    def stillness(self) -> Stillness | None:
+        self.guest()  # raises SandboxDied
+        try:
+            with self._looks.one():
+                return self._watch.stillness()
+        except allowance.NotSeen:
+            return None
 
     def last_look(self) -> Look | None:
         """Returns the last look at its files, for forks of a snapshot of it."""
