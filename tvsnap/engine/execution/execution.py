@@ -15,6 +15,7 @@ from tvsnap.model.observations import Observation
 TOOL_ERRORS = (DependencyFailed, UsageError)
 """The errors that the code of a tool raises for reasons that do not lie in the sandbox."""
 SHORTEST_WAIT = 1e-6  # seconds: 0 stands for a wait that does not count
+LONGEST_WAIT = 1e9  # seconds: JSON has no infinity
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,5 +71,5 @@ class Execution:
         """The shortest and the longest wait after which the call would have found the same, until its end."""
         if self.still is None or not self.waited:
             return None
-        earliest, latest = self.still[0], self.still[1] - self.result.duration
+        earliest, latest = self.still[0], min(self.still[1] - self.result.duration, LONGEST_WAIT)
         return (max(earliest, SHORTEST_WAIT), latest) if earliest <= self.age <= latest else None
