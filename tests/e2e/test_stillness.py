@@ -16,11 +16,6 @@ from tvsnap.model.limits import Limits
 from tvsnap.sandboxes.local import LocalBackend
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
-pytestmark = pytest.mark.skipif(
-    "se.exec_start" not in (Path("/proc/self/sched").read_text() if Path("/proc/self/sched").exists() else ""),
-    reason="this kernel does not tell when a thread ran last (CONFIG_SCHED_DEBUG)",
-)
-
 AFTER = 0.4
 """Seconds after which something happens in each of these."""
 PYTHON = "import ctypes, os, signal, struct, subprocess, threading, time; "

@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tvsnap.model.observations import Stillness
@@ -22,6 +21,7 @@ from tvsnap.sandboxes.looks.alarms import ALARMS
 from tvsnap.sandboxes.looks.clocks import age_of
 from tvsnap.sandboxes.looks.connections import Connection
 from tvsnap.sandboxes.looks.native_look import TooMuch, descriptors, ran, threads
+from tvsnap.sandboxes.looks.samples import Samples
 from tvsnap.sandboxes.looks.waits import FOR_EVER, wait_of
 
 __all__ = ["Unrest", "Watch", "family", "inner_pid", "told"]
@@ -33,8 +33,6 @@ _MOST_THREADS, _MOST_FILES = 2000, 4000
 _LONGEST_LIST = 1 << 16
 _TOLD = 3
 _SETTLE_TRIES, _SETTLE_PAUSE = 20, 0.0005
-_LAST_RAN = b"se.exec_start"
-_ROUNDED = 3000  # nanoseconds: control groups of version 2 count microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,26 +94,6 @@ def family(init: int) -> list[int]:
     return pids
 
 
-@dataclass(frozen=True, slots=True)
-class _Account:
-    """The processor time that a sandbox has used.
-
-    Attributes:
-        at: the time of the account, by time.monotonic().
-        used: nanoseconds in all.
-        ran: nanoseconds, by living process.
-    """
-
-    at: float
-    used: int
-    ran: Mapping[int, int]
-
-    def hides(self, later: _Account) -> bool:
-        """Whether something has run until a `later` account that is not to be seen there, because it has ended."""
-        seen = sum(ran - self.ran.get(pid, 0) for pid, ran in later.ran.items())
-        return abs(later.used - self.used - seen) > _ROUNDED
-
-
 class Watch:
     """Inspects one sandbox, and caches the findings for processes that have not run since."""
 
@@ -137,9 +115,8 @@ class Watch:
         self._init = init
         self._passing = passing
         self._used = used
-        self._account: _Account | None = None  # at the last look, once something could happen by itself
-        self._due: list[float] = []  # when it could, at the earliest
-        self._happened = -math.inf  # when the last such event was due
+        self._samples = Samples(used)  # while something may happen by itself
+        self._due: list[float] = []  # when it may, at the earliest
         self._records: dict[
             int, tuple[bytes, list[tuple[str, float]]]
         ] = {}  # the processor time that it had used, and its events with their earliest times
@@ -170,41 +147,21 @@ class Watch:
         return False
 
     def stillness(self) -> Stillness | None:
-        """Returns for how long, since the last look, nothing has run in the sandbox, its shell and PID 1 included.
-
-        The kernel tells when each thread ran last (`se.exec_start` in /proc/PID/task/TID/sched). Threads that have
-        ended since the last look are missing there, but not in the processor time of all.
+        """Returns for how long nothing has run in the sandbox, its shell and PID 1 included, since the last look.
 
         Returns:
             None if it is not known.
         """
-        before = self._account
+        used, since, happened = self._used(), self._samples.still_since(), self._last_due()
         look = self.look(0)
-        if before is None or look.quiet_s <= 0:
+        if since is None or look.quiet_s <= 0 or self._used() != used:
             return None
-        try:
-            pids = self._list_pids()
-            now = self._accounted(pids)
-            if now is None or before.hides(now):
-                return None
-            last = max(_last_ran(pid, int(thread)) for pid in pids for thread in os.listdir(f"/proc/{pid}/task"))
-            ran_s = _last_ran(os.getpid(), threading.get_native_id()) - last
-        except (OSError, ValueError):  # a process has ended, or this kernel does not tell
-            return None
-        return Stillness(max(0.0, min(ran_s, now.at - max(before.at, self._happened))), look.quiet_s)
+        return Stillness(max(0.0, time.monotonic() - max(since, happened)), look.quiet_s)
 
-    def _accounted(self, pids: Collection[int]) -> _Account | None:
-        """Returns the processor time used so far; None if that is not known."""
-        used = round(self._used() * 1e9)
-        lines = ran(list(pids), _MOST_THREADS)
-        times = {pid: sum(int(line.split()[1]) for line in text.splitlines()) for pid, text in lines.items()}
-        return _Account(time.monotonic(), used, times) if used else None
-
-    def _note_events(self, reasons: Sequence[Unrest], now: float) -> None:
-        """Stores when events may happen, and the processor time used until now, for `stillness`."""
-        self._happened = max([self._happened, *(at for at in self._due if at <= now)])
-        self._due = [now + one.quiet_s for one in reasons]
-        self._account = self._accounted(self._list_pids())
+    def _last_due(self) -> float:
+        """Returns when the last of the events was due that the last look found; they need not make anything run."""
+        now = time.monotonic()
+        return max((at for at in self._due if at <= now), default=-math.inf)
 
     def _look(
         self, leave_out: set[int], now: float, passing: list[Connection], there: Collection[int] | None
@@ -235,8 +192,11 @@ class Watch:
                     return [*reasons, Unrest(pid, "is running", 0.0)]
             if started := set(self._list_pids()).difference(pids, leave_out):
                 return [*reasons, Unrest(min(started), "has just been started", 0.0)]
-            if reasons or self._account is not None:
-                self._note_events(reasons, now)
+            if reasons:
+                self._samples.begin()
+            elif self._due:
+                self._samples.end()
+            self._due = [now + one.quiet_s for one in reasons]
         except TooMuch:
             return [*reasons, Unrest(0, "there are too many processes to look at", 0.0)]
         except (FileNotFoundError, ProcessLookupError):
@@ -253,15 +213,6 @@ class Watch:
         """Whether the last findings for a process are valid: it has not run, and nothing that it waits for is due."""
         record = self._records.get(pid)
         return record is not None and record[0] == now_ran and all(at > now for _, at in record[1])
-
-
-def _last_ran(pid: int, thread: int) -> float:
-    """Returns when a thread ran last, in seconds of the scheduler's clock; the calling thread: a little ago.
-
-    Raises ValueError if the kernel does not tell (CONFIG_SCHED_DEBUG, before Linux 6.15), OSError if it has ended.
-    """
-    text = read(f"/proc/{pid}/task/{thread}/sched")
-    return float(text[text.index(_LAST_RAN) :].split(maxsplit=3)[2]) / 1000
 
 
 def _of_threads(pid: int, rows: Sequence[tuple[int, bytes, bytes]], init: int) -> Iterator[Unrest]:
