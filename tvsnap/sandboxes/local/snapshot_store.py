@@ -338,7 +338,7 @@ class Snapshots:
 
     def is_there(self, snapshot: str) -> bool:
         """Whether a snapshot is complete; see `delete`."""
-        return os.path.exists(self.path / snapshot / _MANIFEST)
+        return os.path.exists(f"{self.path}/{snapshot}/{_MANIFEST}")  # plain text: each fork asks
 
     def ids(self) -> list[str]:
         """Returns the ids of all snapshots."""
