@@ -6,6 +6,7 @@ A sandbox's processor time is the same at two moments only if nothing has run be
 from __future__ import annotations
 
 import heapq
+import itertools
 import os
 import threading
 import time
@@ -67,13 +68,15 @@ class _Sampler:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._due: list[tuple[float, int, float, weakref.ref[Samples]]] = []  # when, the series, its age then, whose
+        self._added = itertools.count()  # tells entries of one time apart
+        # When, which of the entries, the series, its age then, and whose it is.
+        self._due: list[tuple[float, int, int, float, weakref.ref[Samples]]] = []
         self._thread: threading.Thread | None = None
 
     def add(self, samples: Samples, number: int, age: float = _FIRST, passed: float = 0.0) -> None:
         """Has the sample of a series taken at which the series has an `age`, `passed` seconds of which are over."""
         with self._changed:
-            entry = (time.monotonic() + age - passed, number, age, weakref.ref(samples))
+            entry = (time.monotonic() + age - passed, next(self._added), number, age, weakref.ref(samples))
             heapq.heappush(self._due, entry)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tvsnap-samples", daemon=True)
@@ -86,7 +89,7 @@ class _Sampler:
             with self._changed:
                 while not self._due or self._due[0][0] > time.monotonic():
                     self._changed.wait(self._due[0][0] - time.monotonic() if self._due else None)
-                _, number, age, reference = heapq.heappop(self._due)
+                _, _, number, age, reference = heapq.heappop(self._due)
             samples = reference()
             if samples is not None and samples.take(number) and age < _LAST:
                 self.add(samples, number, _FACTOR * age, age)
