@@ -127,8 +127,8 @@ class LocalSandbox(Networked, Rewindable):
         self._checkpoint = checkpoint
         self._on_close = on_close
         self._tree = tree
-        self._gauge = LoadGauge(init, limited=bool(self.limits.cpus))
-        self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing, lambda: self._gauge.read().used)
+        self._gauge = gauge = LoadGauge(init, limited=bool(self.limits.cpus))
+        self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing, lambda: gauge.read().used)
         super().__init__()
         self._reports = shell_report.ShellReports()
         self._sight: _Sight | None = None  # of the last observation
