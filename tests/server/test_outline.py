@@ -32,6 +32,7 @@ def test_parts_are_put_together(server: Server) -> None:
         with client.rollout("terminal", task=task, salt=task) as rollout:
             for number in range(5):
                 rollout.call("bash", {"command": f"echo {number} > /tmp/number"})
+            rollout.keep()  # else the last state may be kept between two of these questions
         parts = TwoAtOnce(client.transport)
         graph = RemoteGraph(parts)  # type: ignore[arg-type]
         outlined = graph.outline()
