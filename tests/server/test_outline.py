@@ -37,9 +37,11 @@ def test_parts_are_put_together(server: Server) -> None:
         graph = RemoteGraph(parts)  # type: ignore[arg-type]
         whole = client.graph
         # The last state may be kept between two questions.
-        outlined = eventually(lambda: whole.outline() == graph.outline() and graph.outline())
-        own = eventually(lambda: whole.outline(task=task) == graph.outline(task=task) and graph.outline(task=task))
-        eventually(lambda: whole.outline(root=rollout.root) == graph.outline(task=task))
+        eventually(lambda: whole.outline() == graph.outline())
+        eventually(
+            lambda: whole.outline(task=task) == whole.outline(root=rollout.root) == graph.outline(task=task),
+        )
+        outlined, own = graph.outline(), graph.outline(task=task)
         assert len(own) == 5
         assert parts.asked >= len(outlined) / 2
         parts.asked = 0
