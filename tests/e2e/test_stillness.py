@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.helpers import sh
+from tests.conformance.helpers import eventually, sh
 from tvsnap.host.owners import Owner
 from tvsnap.images import Image
 from tvsnap.model.limits import Limits
+from tvsnap.model.observations import Stillness
 from tvsnap.sandboxes.local import LocalBackend
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
@@ -55,13 +56,18 @@ def test_what_happened_in_between_is_no_stillness(sandbox: LocalSandbox, name: s
 
 def test_what_waits_has_stood_still_since_the_last_look(sandbox: LocalSandbox) -> None:
     sh(sandbox, "sleep 1000 & sleep 0.2")
-    looked = time.monotonic()
-    sandbox.observe()
-    time.sleep(AFTER)
-    stillness = sandbox.stillness()
-    assert stillness is not None
-    assert AFTER / 2 < stillness.since_s <= time.monotonic() - looked
-    assert 900 < stillness.until_s < 1000
+
+    def stillness() -> Stillness | None:
+        looked = time.monotonic()
+        sandbox.observe()
+        time.sleep(AFTER)
+        found = sandbox.stillness()
+        assert found is None or found.since_s <= time.monotonic() - looked
+        return found if found is not None and found.since_s > AFTER / 2 else None  # a busy machine's shell runs longer
+
+    found = eventually(stillness)
+    assert found is not None
+    assert 900 < found.until_s < 1000
 
 
 def test_what_runs_again_and_again_stands_still_for_moments_only(sandbox: LocalSandbox) -> None:

@@ -20,8 +20,8 @@ def test_since_when_nothing_has_run() -> None:
     since = samples.still_since()
     assert since is not None
     assert before <= since <= time.monotonic()
-    used[0] = 2.0
     ran = time.monotonic()
+    used[0] = 2.0
     assert (eventually(samples.still_since) or 0.0) >= ran
     used[0] = 1.0  # cannot be, but what counts is the last moment
     assert eventually(lambda: (samples.still_since() or 0.0) > ran)
