@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.image_lab import add_program
-from tvsnap.images import (
-    ImageStore,
-)
+from tvsnap.host.owners import Owner
+from tvsnap.images import ImageStore
+from tvsnap.sandboxes.local import LocalBackend
 
 
 @pytest.fixture
@@ -20,6 +22,14 @@ def store(tmp_path: Path, small_system: Path, monkeypatch: pytest.MonkeyPatch) -
     build = functools.partialmethod(ImageStore.build, allow=(tmp_path, small_system))
     monkeypatch.setattr(ImageStore, "build", build)
     return ImageStore(tmp_path / "home")
+
+
+@pytest.fixture
+def backend(tvsnap_home: Path) -> Iterator[LocalBackend]:
+    """A local backend of an owner of its own, on the session's data directory."""
+    owner = Owner(tvsnap_home)
+    with contextlib.closing(owner), contextlib.closing(LocalBackend(tvsnap_home, owner.id)) as backend:
+        yield backend
 
 
 @pytest.fixture(scope="session")

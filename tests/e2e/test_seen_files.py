@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.helpers import sh
 from tests.native.mess import Mess
-from tvsnap.host.owners import Owner
 from tvsnap.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, Service
@@ -24,13 +22,6 @@ from tvsnap.sandboxes.looks.seen_files import SeenFiles, SnapshotFiles
 
 ROUNDS = 60
 SERVICE = Service(directories=("/data", "/b.git"))
-
-
-@pytest.fixture
-def backend(tvsnap_home: Path) -> Iterator[LocalBackend]:
-    owner = Owner(tvsnap_home)
-    with contextlib.closing(owner), contextlib.closing(LocalBackend(tvsnap_home, owner.id)) as backend:
-        yield backend
 
 
 @pytest.fixture

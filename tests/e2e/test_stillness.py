@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.conformance.helpers import eventually, sh
-from tvsnap.host.owners import Owner
 from tvsnap.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Stillness
@@ -35,10 +31,8 @@ HAPPENS = {
 
 
 @pytest.fixture
-def sandbox(tvsnap_home: Path, terminal_image: Image) -> Iterator[LocalSandbox]:
-    owner = Owner(tvsnap_home)
-    with contextlib.closing(owner), contextlib.closing(LocalBackend(tvsnap_home, owner.id)) as backend:
-        yield backend.start(terminal_image, Limits())
+def sandbox(backend: LocalBackend, terminal_image: Image) -> LocalSandbox:
+    return backend.start(terminal_image, Limits())
 
 
 @pytest.mark.parametrize("name", HAPPENS)

@@ -127,12 +127,10 @@ print(json.dumps(seen))
 """
 
 
-def test_no_room(tmp_path: Path, terminal_image: Image) -> None:
-    """On a small disk, mounted where only the program sees it."""
-    images = terminal_image.rootfs.parents[1]
-    script = f'mount -t tmpfs -o size={SIZE} none "$1" && ln -s "$2" "$1/images" && exec "$3" -c "$4" "$1" "$5"'
+def with_mounts(script: str, *arguments: str | Path) -> Any:
+    """Runs a shell script whose mounts only it sees; returns the JSON that it prints."""
     run = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", tmp_path, images, sys.executable, PROGRAM, "terminal"],
+        ["unshare", "--mount", "sh", "-c", script, "sh", *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
@@ -140,7 +138,14 @@ def test_no_room(tmp_path: Path, terminal_image: Image) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    seen = json.loads(run.stdout)
+    return json.loads(run.stdout)
+
+
+def test_no_room(tmp_path: Path, terminal_image: Image) -> None:
+    """On a small disk, mounted where only the program sees it."""
+    images = terminal_image.rootfs.parents[1]
+    script = f'mount -t tmpfs -o size={SIZE} none "$1" && ln -s "$2" "$1/images" && exec "$3" -c "$4" "$1" "$5"'
+    seen = with_mounts(script, tmp_path, images, sys.executable, PROGRAM, "terminal")
     one, three = ["one\n1\n"], ["three\n1\n"]
 
     def said(name: str) -> list[str] | None:
@@ -307,13 +312,5 @@ def test_snapshots_are_deleted_where_the_disk_takes_no_new_names(tmp_path: Path,
     os.truncate(disk, 160 << 20)
     subprocess.run(["mkfs.btrfs", "-q", disk], check=True, capture_output=True)
     script = 'mount -o loop "$1/disk" "$1/pool" && exec "$2" -c "$3" "$1" "$4"'
-    run = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", tmp_path, sys.executable, NO_NEW_NAMES, "terminal"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == [3, "No space left on device", [], []]
+    seen = with_mounts(script, tmp_path, sys.executable, NO_NEW_NAMES, "terminal")
+    assert seen == [3, "No space left on device", [], []]

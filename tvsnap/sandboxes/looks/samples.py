@@ -38,7 +38,7 @@ class Samples:
             number = self._number
             self._taken = []
         if self.take(number):
-            _SAMPLER.add(self, number)
+            _sampler.add(self, number)
 
     def end(self) -> None:
         """Ends the present series."""
@@ -95,10 +95,14 @@ class _Sampler:
                 self.add(samples, number, _FACTOR * age, age)
             del samples
 
-    def forget(self) -> None:
-        """Forgets the sandboxes and the thread of the process that this one was forked from."""
-        self.__init__()  # type: ignore[misc]
+
+_sampler = _Sampler()
 
 
-_SAMPLER = _Sampler()
-os.register_at_fork(after_in_child=_SAMPLER.forget)
+def _begin_anew() -> None:
+    """Leaves the sandboxes, the lock and the thread to the process that this one was forked from."""
+    global _sampler
+    _sampler = _Sampler()
+
+
+os.register_at_fork(after_in_child=_begin_anew)

@@ -167,10 +167,14 @@ class SnapshotFiles:
             return is_new
 
     def learn_contents(self, snapshot: str, contents: Contents) -> None:
-        """Stores the digests of those files that a fork, of which `contents` are, still has as its snapshot has them.
+        """Stores the digests of the files that a fork has not changed.
 
-        These are the same objects in the snapshot's look. Equal stamps do not suffice: two forks may write to a file in
-        what the kernel takes for one moment.
+        Their entries are the same objects as in the snapshot's look. Equal stamps do not suffice: the kernel may give
+        two forks that write to a file the same time.
+
+        Args:
+            snapshot: the snapshot.
+            contents: the fork's digests.
         """
         with self._lock:
             files = self._entries.get(snapshot, _NOTHING)
