@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "buffers.h"
+
 struct amendment {
     const char *path;
     int64_t mtime; /* nanoseconds */

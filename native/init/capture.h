@@ -2,7 +2,7 @@
 #ifndef TVSNAP_CAPTURE_H
 #define TVSNAP_CAPTURE_H
 
-#include "basics.h"
+#include "buffers.h"
 
 struct capture {
     struct buffer head, tail; /* tail: once full, a ring buffer whose oldest byte is at tail_at */

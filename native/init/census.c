@@ -22,6 +22,7 @@
 #include <sys/fsuid.h>
 #include <unistd.h>
 
+#include "buffers.h"
 #include "holds.h"
 #include "proc.h"
 

@@ -23,6 +23,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "buffers.h"
+
 enum { PACK_FIELDS = 3, UNPACK_FIELDS = 8, CHUNK = 65536 };
 
 struct record {

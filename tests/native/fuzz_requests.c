@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "init/buffers.h"
 #include "init/frames.h"
 
 enum { MOST_FILES = 64, LONGEST_INPUT = 1 << 16, FAULTS = REQUEST_UNKNOWN + 1 };

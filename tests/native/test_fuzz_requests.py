@@ -18,7 +18,7 @@ LIMIT = 60 + INPUTS / 1000
 """Seconds; no machine is as slow."""
 SEED = int(os.environ.get("TVSNAP_PARSER_FUZZ_SEED", "1"))
 SEEDS = range(SEED, SEED + 4)
-PARSER = [NATIVE / "init/frames.c", NATIVE / "init/basics.c"]
+PARSER = [NATIVE / "init/frames.c", NATIVE / "init/basics.c", NATIVE / "init/buffers.c"]
 
 
 @pytest.fixture(scope="module")
