@@ -12,16 +12,16 @@
 enum { AT_ONCE = 16 }; /* pages */
 static const char EMPTY[PAGE];
 
-/* Saves the contents of the process' own pages. */
-static bool keep_pages(struct process *p) {
-    size_t length = p->was.owns * PAGE;
+/* Saves the contents of the process' own pages, as a layout lists them. */
+bool keep_pages(struct process *p, const struct layout *layout) {
+    size_t length = layout->owns * PAGE;
     if (length > p->data_room) {
         free(p->data);
         p->data = malloc(length);
         p->data_room = p->data ? length : 0;
         if (!p->data) return false;
     }
-    return read_pages(p, p->was.own, p->was.owns, p->data);
+    return read_pages(p, layout->own, layout->owns, p->data);
 }
 
 static bool see_facts(struct process *p, const struct user_regs_struct *at, struct text *facts, struct reason *why) {
@@ -29,7 +29,8 @@ static bool see_facts(struct process *p, const struct user_regs_struct *at, stru
     return add_facts(facts, p, at, &p->heap_end) || fail(why, "process %d cannot be looked at", p->pid);
 }
 
-bool note_process(struct process *p, struct reason *why) {
+/* Records a waiting process without the contents of its memory. */
+bool note_state(struct process *p, struct reason *why) {
     if (!get_registers(p, &p->registers) || !waits(p, &p->registers)) return fail(why, "process %d does not wait", p->pid);
     struct iovec part = {p->xstate, sizeof p->xstate};
     if (ptrace(PTRACE_GETREGSET, p->pid, NT_X86_XSTATE, &part))
@@ -39,8 +40,11 @@ bool note_process(struct process *p, struct reason *why) {
     bool good = see_facts(p, &p->registers, &p->facts, why);
     begin_layout(&p->was, p->heap_end, 0);
     good = good && read_layout(p, &p->was, why);
-    good = good && (keep_pages(p) || fail(why, "the memory of process %d cannot be read", p->pid));
     return set_registers(p, &p->registers) && good;
+}
+
+bool note_process(struct process *p, struct reason *why) {
+    return note_state(p, why) && (keep_pages(p, &p->was) || fail(why, "the memory of process %d cannot be read", p->pid));
 }
 
 static bool add_other(struct process *p, uint64_t address, const char *wanted) {
@@ -130,12 +134,13 @@ bool same_fixed(const struct process *p, struct reason *why) {
 }
 
 /* Compares what can only be compared, and moves the heap's end up to where it was if it is lower. */
-bool compare_process(struct process *p, struct reason *why) {
-    struct user_regs_struct at;
-    bool good = (get_registers(p, &at) && waits(p, &at)) || fail(why, "process %d does not wait", p->pid);
-    good = good && see_facts(p, &at, &p->facts_now, why) && same_text(why, p->pid, &p->facts, &p->facts_now);
-    if (good && p->heap_end < p->was.heap_end) good = set_heap_end(p, &at, why); /* nothing above it is in use */
+bool compare_state(struct process *p, struct reason *why) {
+    bool good = (get_registers(p, &p->at) && waits(p, &p->at)) || fail(why, "process %d does not wait", p->pid);
+    good = good && see_facts(p, &p->at, &p->facts_now, why) && same_text(why, p->pid, &p->facts, &p->facts_now);
+    if (good && p->heap_end < p->was.heap_end) good = set_heap_end(p, &p->at, why); /* nothing above it is in use */
     begin_layout(&p->is, p->was.heap_end, p->was.stack_start);
-    good = good && read_layout(p, &p->is, why) && same_fixed(p, why) && find_others(p, why);
-    return set_registers(p, &at) && good;
+    good = good && read_layout(p, &p->is, why) && same_fixed(p, why);
+    return set_registers(p, &p->at) && good;
 }
+
+bool compare_process(struct process *p, struct reason *why) { return compare_state(p, why) && find_others(p, why); }

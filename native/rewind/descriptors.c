@@ -64,8 +64,9 @@ static bool add_open_file(struct text *to, int fd, const struct stat *about, boo
     return good && add(to, &owner, sizeof owner) && add_line(to, " %d %d\n", unread, fcntl(fd, F_GETSIG));
 }
 
-/* All of fdinfo except the position: a command's text is read on from there, and the shell's state covers others. */
-static bool add_info(struct text *to, const struct process *p, int number) {
+/* All of fdinfo, the position only if wanted: a command's text is read on from there, and the shell's state covers
+ * others. */
+static bool add_info(struct text *to, const struct process *p, int number, bool with_position) {
     char path[64];
     struct text all = {0};
     snprintf(path, sizeof path, "fdinfo/%d", number);
@@ -73,7 +74,7 @@ static bool add_info(struct text *to, const struct process *p, int number) {
     for (char *line = all.data, *end; good && line && *line; line = end) {
         end = line + strcspn(line, "\n");
         end += *end == '\n';
-        if (strncmp(line, "pos:", 4)) good = add(to, line, (size_t)(end - line));
+        if (with_position || strncmp(line, "pos:", 4)) good = add(to, line, (size_t)(end - line));
     }
     free(all.data);
     return good;
@@ -109,8 +110,9 @@ static bool add_descriptor(struct text *to, const struct process *p, int number)
     snprintf(name, sizeof name, "fd/%d", number);
     int fd = (int)syscall(SYS_pidfd_getfd, p->handle, number, 0);
     bool good = fd >= 0 && syscall(SYS_fstat, fd, &about) == 0 && add_target(to, p, name, target) && add_identity(to, &about) &&
-                add_line(to, "mode %o of %u:%u\n", about.st_mode, about.st_uid, about.st_gid) && add_info(to, p, number) &&
-                add_open_file(to, fd, &about, strncmp(target, "/memfd:", 7) == 0);
+                add_line(to, "mode %o of %u:%u\n", about.st_mode, about.st_uid, about.st_gid);
+    bool in_memory = strncmp(target, "/memfd:", 7) == 0;
+    good = good && add_info(to, p, number, p->exact && !in_memory) && add_open_file(to, fd, &about, in_memory);
     if (fd >= 0) close(fd);
     return good;
 }

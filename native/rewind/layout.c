@@ -40,7 +40,8 @@ static bool add_mapping(struct layout *to, const struct told *m) {
         to->room = room;
     }
     to->mappings[to->count++] = (struct mapping){.start = m->start, .end = m->end, .writable = m->rights[1] == 'w',
-                                                 .of_a_file = isxdigit((unsigned char)*m->name), .plain = plain};
+                                                 .of_a_file = isxdigit((unsigned char)*m->name), .plain = plain,
+                                                 .vdso = strcmp(m->name, "[vdso]") == 0};
     return true;
 }
 
@@ -122,14 +123,14 @@ static bool add_own(struct layout *to, uint64_t address) {
 }
 
 /* Finds the pages of one mapping that are saved; stops beyond MOST_PAGES, since a file may be one large hole. */
-static bool find_own(int pagemap, struct layout *to, const struct mapping *m) {
+static bool find_own(int pagemap, struct layout *to, const struct mapping *m, bool exact) {
     size_t pages = (m->end - m->start) / PAGE;
     uint64_t entries[512];
     for (size_t at = 0; at < pages && to->owns <= MOST_PAGES; at += 512) {
         size_t some = pages - at < 512 ? pages - at : 512;
         if (pread(pagemap, entries, some * 8, (off_t)((m->start / PAGE + at) * 8)) != (ssize_t)(some * 8)) return false;
         for (size_t i = 0; i < some; i++) {
-            bool kept = OWN_PAGE(entries[i]) || (m->writable && m->of_a_file);
+            bool kept = OWN_PAGE(entries[i]) || (exact ? m->vdso : m->writable && m->of_a_file);
             if (kept && !add_own(to, m->start + (at + i) * PAGE)) return false;
         }
     }
@@ -147,7 +148,7 @@ void begin_layout(struct layout *layout, uint64_t heap_end, uint64_t stack_start
 bool read_layout(struct process *p, struct layout *to, struct reason *why) {
     int pagemap = openat(p->directory, "pagemap", O_RDONLY | O_CLOEXEC);
     bool good = read_mappings(p, to, why), found = pagemap >= 0;
-    for (size_t i = 0; good && found && i < to->count; i++) found = find_own(pagemap, to, &to->mappings[i]);
+    for (size_t i = 0; good && found && i < to->count; i++) found = find_own(pagemap, to, &to->mappings[i], p->exact);
     if (pagemap >= 0) close(pagemap);
     if (good && to->owns > MOST_PAGES) return fail(why, "process %d has more than %d MiB of memory", p->pid, MOST_MEMORY >> 20);
     return good && (found || fail(why, "the memory of process %d cannot be read", p->pid));

@@ -13,6 +13,7 @@ struct mapping {
     uint64_t start, end;
     bool writable, of_a_file;
     bool plain; /* anonymous, and as mmap made it: it can be recreated */
+    bool vdso;  /* the kernel's code for the process, which a dump has, too */
 };
 
 /* The inspected memory of a process, in the order of addresses. */
@@ -22,7 +23,8 @@ struct layout {
     struct mapping *mappings;       /* adjacent plain ones are merged */
     size_t count, room;
     uint64_t span; /* total bytes of the mappings */
-    uint64_t *own; /* addresses of the process' own pages, and of all pages of writable mappings of files */
+    uint64_t *own; /* addresses of the process' own pages, and of all pages of writable mappings of files; if it is
+                    * recorded exactly, of the vDSO instead of these */
     size_t owns, own_room;
 };
 

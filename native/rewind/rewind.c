@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
+#include "changes.h"
 #include "compare.h"
 #include "restore.h"
 #include "tracee.h"
@@ -46,8 +47,8 @@ int rewind_holds(const struct note *note) {
     return held;
 }
 
-/* Records the processes, replacing the previous record; returns 0 on success, else the reason in `text`. */
-int rewind_note(struct note *note, const int *pids, int count, char *text, size_t room) {
+static int record(struct note *note, const int *pids, int count, bool (*one)(struct process *, struct reason *), char *text,
+                  size_t room) {
     struct reason why = {text, room};
     bool good;
     if (count > MOST_PROCESSES) return fail(&why, "too many processes"), 1;
@@ -58,11 +59,43 @@ int rewind_note(struct note *note, const int *pids, int count, char *text, size_
         p->pid = pids[i];
         p->start = 0;
         p->handle = p->directory = p->memory = NONE;
-        p->broken = false;
+        p->broken = p->exact = false;
     }
     int stopped = stop_all(note, &good, &why);
-    for (int i = 0; good && i < count; i++) good = note_process(&note->processes[i], &why);
+    for (int i = 0; good && i < count; i++) good = one(&note->processes[i], &why);
     return let_go(note->processes, stopped) && good ? 0 : 1;
+}
+
+/* Records the processes, replacing the previous record; returns 0 on success, else the reason in `text`. */
+int rewind_note(struct note *note, const int *pids, int count, char *text, size_t room) {
+    return record(note, pids, count, note_process, text, room);
+}
+
+/* The same without their memory, for rewind_see. */
+int rewind_frame(struct note *note, const int *pids, int count, char *text, size_t room) {
+    return record(note, pids, count, note_frame, text, room);
+}
+
+/* Tells the memory and the registers of all processes in `memory`, if they have changed in nothing else. Returns 0 then,
+ * and the processes stand until rewind_go_on, which the same thread must call. 1: they differ, with the reason in `text`,
+ * or -1: they were ended; in both cases, they do not stand. */
+int rewind_see(struct note *note, struct rewind_memory *memory, char *text, size_t room) {
+    struct reason why = {text, room};
+    bool good;
+    sleep_exactly();
+    int stopped = stop_all(note, &good, &why);
+    for (int i = 0; good && i < note->count; i++) good = see_changes(&note->processes[i], &memory[i], &why);
+    if (good) return 0;
+    return let_go(note->processes, stopped) ? 1 : -1;
+}
+
+int rewind_go_on(struct note *note) {
+    for (int i = 0; i < note->count; i++) {
+        free(note->processes[i].data);
+        note->processes[i].data = NULL;
+        note->processes[i].data_room = 0;
+    }
+    return let_go(note->processes, note->count) ? 0 : -1;
 }
 
 /* Restores the processes; returns 0 on success. 1: they differ, and go on as they are, with the reason in `text`.

@@ -12,14 +12,27 @@
 #define TVSNAP_REWIND_REWIND_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct note;
+
+/* The memory of a stopped process, and its registers in the order of user_regs_struct. */
+struct rewind_memory {
+    const uint64_t *own; /* addresses of its own pages, and of the vDSO's, in ascending order */
+    size_t owns;
+    const char *contents; /* of these pages */
+    const unsigned long *registers_were, *registers;
+    size_t register_count;
+};
 
 #define EXPORTED __attribute__((visibility("default"))) /* all other symbols are hidden */
 
 EXPORTED struct note *rewind_new(void);
 EXPORTED int rewind_note(struct note *note, const int *pids, int count, char *text, size_t room);
 EXPORTED int rewind_to(struct note *note, char *text, size_t room);
+EXPORTED int rewind_frame(struct note *note, const int *pids, int count, char *text, size_t room);
+EXPORTED int rewind_see(struct note *note, struct rewind_memory *memory, char *text, size_t room);
+EXPORTED int rewind_go_on(struct note *note);
 EXPORTED int rewind_holds(const struct note *note); /* whether the thread has not released a process, and has to end */
 EXPORTED void rewind_free(struct note *note);
 

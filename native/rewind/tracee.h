@@ -28,15 +28,17 @@ struct process {
     uint64_t ignores; /* which of the first 31 signals it ignored when it was last inspected */
     bool broken;     /* it did not return from what it does for us */
     bool held;       /* it was not released */
+    bool exact;      /* recorded for rewind_see: with the positions of open files */
     struct user_regs_struct registers;
     char xstate[MOST_XSTATE];
     size_t xstate_length;
     uint64_t blocked; /* signals that it blocked when it was recorded */
     struct text facts;
     struct layout was;
-    char *data; /* the old contents of its own pages */
+    char *data; /* the contents of its own pages, when they were last saved */
     size_t data_room;
     /* When it was last inspected: */
+    struct user_regs_struct at;
     uint64_t heap_end;
     struct text facts_now;
     struct layout is;

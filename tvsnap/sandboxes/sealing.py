@@ -42,8 +42,12 @@ A plain tuple, because a fork takes and compares dozens.
 
 
 def is_of_same(one: Stamp, other: Stamp) -> bool:
-    """Whether two stamps are of the same contents: a file that got or lost a name has changed in that only."""
-    return one == other or (one[:3] == other[:3] and one[4] != other[4])
+    """Whether two stamps are of the same contents.
+
+    The time of change does not count if a file has several names: it moves whenever a snapshot that shares the file
+    is taken or deleted.
+    """
+    return one == other or (one[:3] == other[:3] and max(one[4], other[4]) > 1)
 
 
 def stamp(path: str | Path, directory: int | None = None) -> Stamp:

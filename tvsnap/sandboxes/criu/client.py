@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
 from tvsnap.host import native
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable
 from tvsnap.sandboxes.criu import binary as criu_binary
 from tvsnap.sandboxes.criu import refusals
+from tvsnap.sandboxes.criu.messages import BOOL, INT, TEXT, UINT, message_classes
 
 _LIBRARIES = [Path(path) for path in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")]
 _CACHE = "/dev/shm/tvsnap-criu"
@@ -40,64 +39,41 @@ _NETWORK_LOCK_SKIP = 3
 _DUMP, _RESTORE, _NOTIFY = 1, 2, 6
 _GHOST_LIMIT = 1 << 30
 
-_Field = descriptor_pb2.FieldDescriptorProto
-_BOOL, _INT, _UINT, _TEXT = _Field.TYPE_BOOL, _Field.TYPE_INT32, _Field.TYPE_UINT32, _Field.TYPE_STRING
 # The used part of CRIU's rpc.proto: message -> field -> (number, type).
 _MESSAGES: dict[str, dict[str, tuple[int, int | str]]] = {
     "Opts": {
-        "images_dir_fd": (1, _INT),
-        "pid": (2, _INT),
-        "leave_running": (3, _BOOL),
-        "file_locks": (8, _BOOL),
-        "log_level": (9, _INT),
-        "log_file": (10, _TEXT),
-        "notify_scripts": (12, _BOOL),
-        "root": (13, _TEXT),
-        "link_remap": (18, _BOOL),
-        "rst_sibling": (26, _BOOL),
-        "manage_cgroups_mode": (34, _INT),
-        "ghost_limit": (35, _UINT),
-        "external": (37, _TEXT),
-        "freeze_cgroup": (44, _TEXT),
-        "timeout": (45, _UINT),
-        "tcp_skip_in_flight": (46, _BOOL),
-        "tcp_close": (52, _BOOL),
-        "network_lock": (64, _INT),
+        "images_dir_fd": (1, INT),
+        "pid": (2, INT),
+        "leave_running": (3, BOOL),
+        "file_locks": (8, BOOL),
+        "log_level": (9, INT),
+        "log_file": (10, TEXT),
+        "notify_scripts": (12, BOOL),
+        "root": (13, TEXT),
+        "link_remap": (18, BOOL),
+        "rst_sibling": (26, BOOL),
+        "manage_cgroups_mode": (34, INT),
+        "ghost_limit": (35, UINT),
+        "external": (37, TEXT),
+        "freeze_cgroup": (44, TEXT),
+        "timeout": (45, UINT),
+        "tcp_skip_in_flight": (46, BOOL),
+        "tcp_close": (52, BOOL),
+        "network_lock": (64, INT),
     },
-    "Restored": {"pid": (1, _INT)},
-    "Notify": {"script": (1, _TEXT), "pid": (2, _INT)},
-    "Request": {"type": (1, _INT), "opts": (2, "Opts"), "notify_success": (3, _BOOL)},
+    "Restored": {"pid": (1, INT)},
+    "Notify": {"script": (1, TEXT), "pid": (2, INT)},
+    "Request": {"type": (1, INT), "opts": (2, "Opts"), "notify_success": (3, BOOL)},
     "Response": {
-        "type": (1, _INT),
-        "success": (2, _BOOL),
+        "type": (1, INT),
+        "success": (2, BOOL),
         "restore": (4, "Restored"),
         "notify": (5, "Notify"),
-        "cr_errno": (7, _INT),
-        "cr_errmsg": (9, _TEXT),
+        "cr_errno": (7, INT),
+        "cr_errmsg": (9, TEXT),
     },
 }
-_REPEATED = {"external"}
-
-
-def _message_classes() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(name="tvsnap_criu.proto", package="tvsnap.criu", syntax="proto2")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field_name, (number, kind) in fields.items():
-            field = message.field.add(name=field_name, number=number)
-            field.label = _Field.LABEL_REPEATED if field_name in _REPEATED else _Field.LABEL_OPTIONAL
-            if isinstance(kind, str):
-                field.type, field.type_name = _Field.TYPE_MESSAGE, f".tvsnap.criu.{kind}"
-            else:
-                field.type = kind  # type: ignore[assignment]
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tvsnap.criu.{name}")) for name in _MESSAGES
-    }
-
-
-_TYPES = _message_classes()
+_TYPES = message_classes("rpc", _MESSAGES, repeated={"external"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,6 +288,8 @@ class LocalBackend:
         with self._lock:
             self._sandboxes[sandbox.id] = sandbox
         try:
+            if resources.origin:
+                self._taker.begin_at(sandbox, resources.origin)
             sandbox.guest()
             self._pool.keep_limit(resources)
         except BaseException:

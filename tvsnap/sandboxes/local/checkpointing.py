@@ -1,4 +1,8 @@
-"""Takes snapshots of sandboxes, with their processes or with an idle shell, so that all parts are of one moment."""
+"""Takes snapshots of sandboxes, with their processes or with an idle shell, so that all parts are of one moment.
+
+CRIU dumps processes. If only PID 1 and the shell live, and only their memory has changed since the last dump or since
+the fork, nothing but the changed pages is written, without CRIU (see `tvsnap.sandboxes.criu.changes`).
+"""
 
 from __future__ import annotations
 
@@ -12,18 +16,19 @@ from pathlib import Path
 from tvsnap.host import attempts, native
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
-from tvsnap.model.errors import CheckpointFailed, NotCheckpointable
+from tvsnap.model.errors import CheckpointFailed, NotCheckpointable, SnapshotUnusable
 from tvsnap.model.images import UID_BASE, UID_COUNT
 from tvsnap.model.observations import Captures, SnapshotInfo
-from tvsnap.sandboxes.criu import fidelity, interrupted_calls, pages
+from tvsnap.sandboxes.criu import changes, fidelity, interrupted_calls, pages
 from tvsnap.sandboxes.criu.client import Criu, Held
-from tvsnap.sandboxes.criu.excess import refuse_excess
+from tvsnap.sandboxes.criu.excess import objects, refuse_excess
 from tvsnap.sandboxes.kernel import allowance
 from tvsnap.sandboxes.local.holders import Holders
-from tvsnap.sandboxes.local.sandbox import LocalSandbox
+from tvsnap.sandboxes.local.sandbox import Base, LocalSandbox
 from tvsnap.sandboxes.local.snapshot_store import SHELL, Snapshots
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
 from tvsnap.sandboxes.looks import observe, timers
+from tvsnap.sandboxes.looks.frame import Frame, Memory
 from tvsnap.sandboxes.repairs import watches
 from tvsnap.sandboxes.repairs.all import Noted
 from tvsnap.sandboxes.repairs.repair import Frozen
@@ -35,8 +40,16 @@ PAUSES = (0.05, 0.2)
 """Seconds between the attempts at a checkpoint: few, because the next call in the sandbox waits for the last one."""
 _WATCHES = "watches"
 """Entry of `binary.additions` of a CRIU that dumps instances of inotify without their watches."""
+_OURS = 2
+"""tvsnap's own processes in every sandbox: PID 1 and the shell."""
+_OBJECTS = ("shm", "sem", "msg")
+"""Kinds of objects of System V."""
 _STARTUP_FILE = ("etc", "bash.bashrc")
 """A file that every interactive bash reads, also a bare one, if the distribution's bash does so."""
+
+
+class _MoreHasChanged(Exception):
+    """More than files, memory and registers has changed since an earlier snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +68,64 @@ class Taker:
         return attempts.repeat(lambda: self._take(sandbox), PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)
 
     def _take(self, sandbox: LocalSandbox) -> SnapshotInfo:
-        return self._take_processes(sandbox, self.criu) if self.criu else self._take_shell(sandbox)
+        if self.criu is None:
+            return self._take_shell(sandbox)
+        return self._take_changes(sandbox, self.criu) or self._take_processes(sandbox, self.criu)
+
+    def begin_at(self, sandbox: LocalSandbox, snapshot: str) -> None:
+        """Notes that the processes of a sandbox are as in a verified snapshot, and that no client is connected."""
+        sandbox.base, pids = None, sandbox.cgroup.pids()
+        if self.snapshots.is_plain(snapshot) and len(pids) == _OURS:
+            frame = Frame(sorted(pids, key=lambda pid: pid != sandbox.init))
+            sandbox.base = Base(snapshot, frame) if frame.is_valid else None
+
+    def _take_changes(self, sandbox: LocalSandbox, criu: Criu) -> SnapshotInfo | None:
+        """Takes a snapshot with the images of an earlier one, and the pages that have changed.
+
+        Returns None if more has changed.
+        """
+        sandbox.guest()  # raises SandboxDied
+        base = sandbox.base
+        if base is None or {*sandbox.cgroup.pids()} != {*base.frame.pids}:
+            return None
+        sandbox.end_connections()
+        sandbox.disconnect()
+        try:
+            with self.snapshots.unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
+                directory = unfinished / "criu"
+                directory.mkdir()
+                directory.chmod(0o755)
+                lent: dict[str, str] = {}
+                there = self.snapshots.image_checksums(base.snapshot)
+                noted: list[Noted] = []
+
+                def take(processes: list[Memory]) -> None:
+                    if not changes.is_possible(processes):
+                        raise _MoreHasChanged("a process waits elsewhere")
+                    if any(objects(sandbox.init, kind) for kind in _OBJECTS):
+                        raise _MoreHasChanged("there are objects of System V")
+                    with closing(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
+                        noted.append(self._note(sandbox, criu, images))
+                    try:
+                        lent.update(changes.write(self.snapshots.images(base.snapshot), there, directory, processes))
+                    except (OSError, changes.UnknownFormat) as reason:  # such as a base that was deleted
+                        raise _MoreHasChanged(reason) from None
+                    with allowance.uncounted():
+                        self.storage.copy(sandbox.layer, unfinished / "files", read_only=True)
+
+                begin = time.perf_counter()
+                if difference := base.frame.while_standing(take):
+                    raise _MoreHasChanged(difference)
+                frozen = time.perf_counter() - begin
+                observe.wait_for_rest(base.frame.pids)
+                known = {f"criu/{name}": there[source] for name, source in lent.items()}
+                new = [f"criu/{name}" for name in os.listdir(directory) if name != pages.DIRECTORY and name not in lent]
+                info = finish(new, Captures(processes=True, shell=True), frozen, (), noted[0], known)
+        except (_MoreHasChanged, SnapshotUnusable):
+            sandbox.base = None
+            return None
+        sandbox.dumped = info.id
+        return info
 
     def _take_processes(self, sandbox: LocalSandbox, criu: Criu) -> SnapshotInfo:
         """Dumps the processes, and copies the files while the processes are frozen."""
@@ -86,7 +156,8 @@ class Taker:
             names = [f"criu/{name}" for name in os.listdir(unfinished / "criu") if name != pages.DIRECTORY]
             info = finish(names, Captures(processes=True, shell=True), frozen, processes, noted[0], lent)
             sandbox.dumped = info.id
-            return info
+        self.begin_at(sandbox, info.id)
+        return info
 
     def _holding(self, sandbox: LocalSandbox) -> contextlib.AbstractContextManager[Held | None]:
         """Yields the process with the pages that a sandbox may still share, and that are lent to its next dump."""

@@ -35,6 +35,7 @@ from tvsnap.sandboxes.local.inode_paths import Places
 from tvsnap.sandboxes.local.pool import Pool, Resources
 from tvsnap.sandboxes.looks import activity, observe, observing
 from tvsnap.sandboxes.looks import digest as digests
+from tvsnap.sandboxes.looks.frame import Frame
 from tvsnap.sandboxes.looks.rewind import Rewindable
 from tvsnap.sandboxes.looks.seen_files import Look, SeenFiles, SnapshotFiles
 from tvsnap.sandboxes.network.sandbox import Networked
@@ -54,6 +55,18 @@ _MOST_ARCHIVED = 128 << 30
 """Bytes of an archive's files, counting those that differ from the image's."""
 _LONGEST_COMPLAINT = 1000
 _OURS = 2  # tvsnap's own processes in every sandbox: PID 1 and the shell
+
+
+class Base(NamedTuple):
+    """An earlier snapshot with the same processes as a sandbox.
+
+    Attributes:
+        snapshot: its id.
+        frame: the processes as they were then.
+    """
+
+    snapshot: str
+    frame: Frame
 
 
 class _Sight(NamedTuple):
@@ -115,6 +128,7 @@ class LocalSandbox(Networked, Rewindable):
         self.own_users = resources.own_users
         self.origin = resources.origin
         self.dumped = resources.origin  # the last snapshot of its processes, or of those that they were forked from
+        self.base: Base | None = None  # the next snapshot needs only the changes since that one
         self.init = init
         self.contents, look = files.of(resources.origin)
         self.time_waits = time_waits

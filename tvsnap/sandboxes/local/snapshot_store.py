@@ -66,6 +66,7 @@ class _Sound:
 
     Attributes:
         processes: whether it holds live processes.
+        plain: whether these are PID 1 and a shell, and nothing else.
         stamps: its files' stamps, by path in the snapshot.
         seal: the seal of its writable layer.
         changes: the number of calls that had changed the state of its sandbox.
@@ -74,6 +75,7 @@ class _Sound:
     """
 
     processes: bool
+    plain: bool
     stamps: dict[str, Stamp]
     seal: int
     changes: int
@@ -208,7 +210,8 @@ class Snapshots:
             with paths.directory(unfinished) as directory:
                 stamps = {name: stamp(name, directory) for name in (*checksums, *_ALWAYS)}
             unfinished.rename(self.path / id)
-            self._remember(id, _Sound(captures.processes, stamps, sealed, changes, noted, pages.size(stamps)))
+            plain = captures.processes and not processes
+            self._remember(id, _Sound(captures.processes, plain, stamps, sealed, changes, noted, pages.size(stamps)))
             return info
 
         try:
@@ -266,7 +269,8 @@ class Snapshots:
             self._check_layer(snapshot, manifest["seal"], seen_before=False)
             noted = Noted.from_json(manifest)
             processes, changes = manifest["captures"]["processes"], int(manifest["changes"])
-            sound = _Sound(processes, stamps, manifest["seal"], changes, noted, pages.size(stamps))
+            plain = processes and not manifest["processes"]
+            sound = _Sound(processes, plain, stamps, manifest["seal"], changes, noted, pages.size(stamps))
         self._remember(snapshot, sound)
         return sound.processes
 
@@ -310,6 +314,20 @@ class Snapshots:
             entry = self._sound[snapshot]
         return entry.noted
 
+    def is_plain(self, snapshot: str) -> bool:
+        """Whether a verified snapshot is known to hold PID 1 and a shell, and no other process."""
+        entry = self._sound.get(snapshot)
+        return entry is not None and entry.plain
+
+    def image_checksums(self, snapshot: str) -> dict[str, list[int]]:
+        """Returns size and checksum of CRIU's images of a snapshot, by name; raises the errors of `manifest`."""
+        checksums = self.manifest(snapshot)["checksums"]
+        return {name.removeprefix("criu/"): about for name, about in checksums.items() if name.startswith("criu/")}
+
+    def images(self, snapshot: str) -> Path:
+        """Returns the directory with CRIU's images of a snapshot."""
+        return self.path / snapshot / "criu"
+
     def pages(self, snapshot: str) -> int:
         """Returns how many bytes of pages of memory a verified snapshot has; 0 if that is not remembered."""
         entry = self._sound.get(snapshot)
@@ -352,8 +370,7 @@ class Snapshots:
         It gets a name of this process, which may die in the midst while the one that took the snapshot lives.
         """
         directory = self.path / snapshot
-        entry = self._sound.pop(snapshot, None)
-        shared = self._shared(directory, entry) if entry else []
+        self._sound.pop(snapshot, None)
         self._distrusted.discard(snapshot)
         removed = self.temporary / f"{self._owner}.{snapshot}"
         try:
@@ -364,35 +381,6 @@ class Snapshots:
                 with contextlib.suppress(OSError):
                     os.unlink(directory / _MANIFEST)
         self._remove(removed)
-        for stamps, name, path in shared:  # they have a name less, and their change times differ for no other reason
-            with contextlib.suppress(OSError):
-                stamps[name] = stamp(path)
-
-    def _shared(self, directory: Path, entry: _Sound) -> list[tuple[dict[str, Stamp], str, Path]]:
-        """Returns the files of a snapshot that other verified ones have, too, if they are as they were then.
-
-        Args:
-            directory: the snapshot's.
-            entry: the facts remembered about it.
-
-        Returns:
-            The other's stamps, the name of a file in them, and its path.
-        """
-        images = []
-        with contextlib.suppress(OSError):
-            linked = {
-                entry.stamps[name][0] for name in entry.stamps if name not in _ALWAYS and stamp(directory / name)[4] > 1
-            }
-            for id, other in list(self._sound.items()) if linked else ():
-                for name, before in other.stamps.items():
-                    path = self.path / id / name
-                    if before[0] not in linked:
-                        continue
-                    if is_of_same(before, stamp(path)):
-                        images.append((other.stamps, name, path))
-                    else:
-                        self._sound.pop(id, None)  # to be verified again, whatever its number of names is later
-        return images
 
     def sweep(self, is_left: Callable[[str], bool]) -> int:
         """Removes snapshots that are neither finished nor quite deleted, and returns their number.

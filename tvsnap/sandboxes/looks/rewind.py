@@ -8,25 +8,13 @@ the rest is compared.
 from __future__ import annotations
 
 import ctypes
-import os
-import threading
-import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from queue import SimpleQueue
+from collections.abc import Callable, Sequence
 
 from tvsnap.guest.actions import GuestActions, exclusive
-from tvsnap.host import native
 from tvsnap.model.errors import SandboxDied
 from tvsnap.sandboxes.kernel.allowance import Looks
-from tvsnap.sandboxes.looks.observe import is_running
-
-_TRIES, _PAUSE, _PATIENCE = 3, 0.002, 0.5
-"""A shell that has just reported to be idle takes a moment to wait, seconds: longer if it gets no processor. An attempt
-that took long is not repeated.
-"""
-_LONGEST_REASON = 512
-_HALF_MADE = -1
+from tvsnap.sandboxes.looks.tracing import HALF_MADE, LONGEST_REASON, library, tries, while_stopped
 
 
 class OwnProcesses:
@@ -85,7 +73,7 @@ class Note:
     def __init__(self) -> None:
         self.is_valid = False
         self._pids: Sequence[int] = ()
-        self._handle = _library().rewind_new()
+        self._handle = library().rewind_new()
         if not self._handle:
             raise MemoryError
 
@@ -99,11 +87,11 @@ class Note:
     def take(self, pids: Sequence[int]) -> None:
         """Records a sandbox's PID 1 and idle shell (ids on the host), replacing any earlier record; both must wait."""
         self._pids = pids
-        reason = ctypes.create_string_buffer(_LONGEST_REASON)
+        reason = ctypes.create_string_buffer(LONGEST_REASON)
         array = (ctypes.c_int * len(pids))(*pids)
         self.is_valid = False
-        for _ in _tries(pids):
-            self.is_valid = self._act("rewind_note", array, len(pids), reason, _LONGEST_REASON) == 0
+        for _ in tries(pids):
+            self.is_valid = self._act("rewind_note", array, len(pids), reason, LONGEST_REASON) == 0
             if self.is_valid:
                 return
 
@@ -112,100 +100,22 @@ class Note:
 
         Raises SandboxDied if they were restored partially, and must not go on.
         """
-        reason = ctypes.create_string_buffer(_LONGEST_REASON)
-        for _ in _tries(self._pids):
-            result = self._act("rewind_to", reason, _LONGEST_REASON)
+        reason = ctypes.create_string_buffer(LONGEST_REASON)
+        for _ in tries(self._pids):
+            result = self._act("rewind_to", reason, LONGEST_REASON)
             if result == 0:
                 return ""
             message = reason.value.decode(errors="replace") or "there is no memory to compare them in"
-            if result == _HALF_MADE:
+            if result == HALF_MADE:
                 raise SandboxDied(f"the sandbox could not be made what it was: {message}")
         return message
 
     def _act(self, name: str, *arguments: object) -> int:
-        function = getattr(_library(), name)
-        return _while_stopped(self._handle, lambda: function(self._handle, *arguments))
+        function = getattr(library(), name)
+        return while_stopped(self._handle, lambda: function(self._handle, *arguments))
 
     def __del__(self) -> None:
         try:  # noqa: SIM105  # contextlib may be gone, too
-            _library().rewind_free(self._handle)
+            library().rewind_free(self._handle)
         except (AttributeError, TypeError):  # the interpreter is exiting, and imported names may be gone
             pass
-
-
-_loaded: list[ctypes.CDLL] = []
-
-
-def _library() -> ctypes.CDLL:
-    if not _loaded:
-        library = ctypes.CDLL(str(native.REWIND))
-        library.rewind_new.restype = ctypes.c_void_p
-        library.rewind_note.argtypes = [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
-        ]  # fmt: skip
-        library.rewind_to.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
-        library.rewind_holds.argtypes = [ctypes.c_void_p]
-        library.rewind_free.argtypes = [ctypes.c_void_p]
-        _loaded.append(library)
-    return _loaded[0]
-
-
-def _tries(pids: Sequence[int]) -> Iterator[None]:
-    """Yields before each attempt, once none of the processes runs."""
-    end = time.monotonic() + _PATIENCE
-    for tried in range(_TRIES):
-        if tried:
-            time.sleep(_PAUSE)
-            while any(map(is_running, pids)) and time.monotonic() < end:
-                time.sleep(_PAUSE)
-            if time.monotonic() > end:
-                return
-        yield
-
-
-class _Tracer(threading.Thread):
-    """A thread that stops processes by ptrace, and can be reused once it has detached from them.
-
-    When it ends, the kernel detaches it from all.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(name="tvsnap-work-tracer", daemon=True)
-        self._calls: SimpleQueue[Callable[[], int] | None] = SimpleQueue()
-        self._answered: SimpleQueue[int] = SimpleQueue()
-        self.start()
-
-    def run(self) -> None:
-        while act := self._calls.get():
-            result = act()
-            del act  # otherwise its references would stay until the next one
-            self._answered.put(result)
-
-    def do(self, act: Callable[[], int]) -> int:
-        self._calls.put(act)
-        return self._answered.get()
-
-    def end(self) -> None:
-        self._calls.put(None)
-
-
-_idle: list[_Tracer] = []
-os.register_at_fork(after_in_child=_idle.clear)
-
-
-def _while_stopped(handle: int, act: Callable[[], int]) -> int:
-    """Runs `act`, which stops the processes of a record, in a thread that traces no others meanwhile."""
-    try:
-        tracer = _idle.pop()
-    except IndexError:
-        tracer = _Tracer()
-    free = False
-    try:
-        result = tracer.do(act)
-        free = not _library().rewind_holds(handle)
-    finally:
-        if free:
-            _idle.append(tracer)
-        else:
-            tracer.end()
-    return result

@@ -1,0 +1,177 @@
+"""Writes a dump of processes that have changed in memory and registers only since they were as in an earlier dump.
+
+CRIU has no part in it, so it takes a fraction of a dump's time. All other images are those of the earlier dump, by
+another name. The pages that differ from those of a whole dump are written, as in the dumps of `pages`; an earlier dump
+that is not whole has a whole one in `parent`.
+
+The format is that of CRIU 4.2: images/pagemap.proto, images/core.proto and images/timens.proto.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tvsnap.sandboxes.criu.messages import BOOL, LONG, UINT, message_classes
+from tvsnap.sandboxes.criu.pages import DIRECTORY
+from tvsnap.sandboxes.kernel import procfs
+from tvsnap.sandboxes.looks.frame import PAGE, Memory
+
+_HEAD = struct.Struct("<II")  # the two magic numbers of an image
+_LENGTH = struct.Struct("<I")
+_IN_PARENT, _PRESENT = 1, 4  # flags of pages
+_KEPT = frozenset([*range(10), *range(11, 15)])
+"""Registers that may differ, in the order of user_regs_struct: r15 to r8, and rcx to rdi. The others tell where a
+process waits.
+"""
+_CLOCKS_IMAGE = "timens-0.img"
+_CLOCKS = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
+
+_OBJECTS = ("ipcns-shm", "ipcns-msg", "ipcns-sem")
+
+_TYPES = message_classes(
+    "images",
+    {
+        "PagesHead": {"pages_id": (1, UINT)},
+        "Pages": {
+            "vaddr": (1, LONG),
+            "compat_nr_pages": (2, UINT),
+            "in_parent": (3, BOOL),
+            "flags": (4, UINT),
+            "nr_pages": (5, LONG),
+        },
+        "Registers": {f"r{number}": (number, LONG) for number in range(1, 28)},
+        "Thread": {"registers": (2, "Registers")},
+        "Core": {"thread": (2, "Thread")},
+        "Time": {"seconds": (1, LONG), "nanoseconds": (2, LONG)},
+        "Clocks": {"monotonic": (1, "Time"), "boottime": (2, "Time")},
+    },
+)
+
+
+class UnknownFormat(Exception):
+    """An earlier dump is not as this module knows dumps; the text says why."""
+
+
+def is_possible(processes: Sequence[Memory]) -> bool:
+    """Whether all processes wait in the same places as in the earlier dump, for the same."""
+    return all(_KEPT.issuperset(process.registers) for process in processes)
+
+
+def write(earlier: Path, there: Collection[str], images: Path, processes: Sequence[Memory]) -> dict[str, str]:
+    """Writes a dump.
+
+    Args:
+        earlier: the directory of the earlier dump.
+        there: the names of its files.
+        images: an empty directory.
+        processes: all processes of the sandbox, PID 1 first; they stand still.
+
+    Returns:
+        Names of files in the new dump that are files of the earlier one, and their names there.
+
+    Raises:
+        OSError: the earlier dump is gone, or the disk is full.
+        UnknownFormat: the earlier dump has another format.
+    """
+    names = {process.pid: procfs.inner_pid(process.pid) for process in processes}
+    if objects := [name for name in there if name.startswith(_OBJECTS)]:
+        raise UnknownFormat(f"it has objects of System V ({objects[0]})")
+    new = {_CLOCKS_IMAGE: _with_clocks((earlier / _CLOCKS_IMAGE).read_bytes(), processes[0].pid)}
+    lent = {name: name for name in there if name.startswith(f"{DIRECTORY}/")}
+    whole = earlier / DIRECTORY if lent else earlier
+    beside = bool(lent)  # the pages of the earlier dump are beside those of a whole one
+    for process in processes:
+        number = names[process.pid]
+        pagemap, pages = f"pagemap-{number}.img", _pages_name(earlier, number)
+        if not beside:
+            lent |= {f"{DIRECTORY}/{name}": name for name in (pagemap, pages)}
+        new[pagemap], new[pages] = _changed_pages(whole, process, number)
+        if process.registers:
+            core = f"core-{number}.img"
+            new[core] = _with_registers((earlier / core).read_bytes(), process.registers)
+    if lacking := new.keys() - set(there):
+        raise UnknownFormat(f"it lacks {min(lacking)}")
+    lent |= {name: name for name in there if name not in new}
+    (images / DIRECTORY).mkdir()
+    (images / DIRECTORY).chmod(0o755)
+    for name, source in lent.items():
+        os.link(earlier / source, images / name)
+    for name, data in new.items():
+        (images / name).write_bytes(data)
+    return lent
+
+
+def _messages(data: bytes) -> list[bytes]:
+    """Returns the messages of an image."""
+    found, at = [], _HEAD.size
+    while at < len(data):
+        length = _LENGTH.unpack_from(data, at)[0]
+        found.append(data[at + _LENGTH.size : at + _LENGTH.size + length])
+        at += _LENGTH.size + length
+    return found
+
+
+def _image(head: bytes, messages: Sequence[Any]) -> bytes:
+    """Returns an image with the magic numbers in `head`."""
+    texts = [message.SerializeToString() for message in messages]
+    return b"".join([head, *(part for text in texts for part in (_LENGTH.pack(len(text)), text))])
+
+
+def _pages_name(dump: Path, number: int) -> str:
+    head = _TYPES["PagesHead"].FromString(_messages((dump / f"pagemap-{number}.img").read_bytes())[0])
+    return f"pages-{head.pages_id}.img"
+
+
+def _changed_pages(whole: Path, process: Memory, number: int) -> tuple[bytes, bytes]:
+    """Returns the images with the pages of a process, beside those of a whole dump."""
+    pagemap = (whole / f"pagemap-{number}.img").read_bytes()
+    head, *entries = _messages(pagemap)
+    pages = (whole / _pages_name(whole, number)).read_bytes()
+    before: dict[int, int] = {}  # where pages lie in `pages`, by address
+    at = 0
+    for text in entries:
+        entry = _TYPES["Pages"].FromString(text)
+        if not entry.flags & _PRESENT or not entry.nr_pages:
+            raise UnknownFormat("it is not whole")
+        for address in range(entry.vaddr, entry.vaddr + entry.nr_pages * PAGE, PAGE):
+            before[address] = at
+            at += PAGE
+    runs: list[Any] = []
+    data: list[bytes] = []
+    for i, address in enumerate(process.own):
+        page = process.contents[i * PAGE : (i + 1) * PAGE]
+        known = before.get(address)
+        flags = _IN_PARENT if known is not None and pages[known : known + PAGE] == page else _PRESENT
+        if flags == _PRESENT:
+            data.append(page)
+        last = runs[-1] if runs else None
+        if last is not None and last.flags == flags and last.vaddr + last.nr_pages * PAGE == address:
+            last.nr_pages += 1
+        else:
+            runs.append(_TYPES["Pages"](vaddr=address, compat_nr_pages=0, flags=flags, nr_pages=1))
+    return _image(pagemap[: _HEAD.size], [_TYPES["PagesHead"].FromString(head), *runs]), b"".join(data)
+
+
+def _with_registers(image: bytes, registers: Mapping[int, int]) -> bytes:
+    """Returns the image of a process with other registers."""
+    messages = _messages(image)
+    core = _TYPES["Core"].FromString(messages[0])
+    for place, value in registers.items():
+        setattr(core.thread.registers, f"r{place + 1}", value)  # numbered like user_regs_struct
+    return _image(image[: _HEAD.size], [core]) + image[_HEAD.size + _LENGTH.size + len(messages[0]) :]
+
+
+def _with_clocks(image: bytes, pid: int) -> bytes:
+    """Returns the image of the clocks that a process sees, with their times now."""
+    offsets = dict(line.split(maxsplit=1) for line in procfs.lines(f"/proc/{pid}/timens_offsets"))
+    clocks = _TYPES["Clocks"]()
+    for name, clock in _CLOCKS.items():
+        seconds, nanoseconds = map(int, offsets[name].split())
+        times = divmod(time.clock_gettime_ns(clock) + seconds * 10**9 + nanoseconds, 10**9)
+        getattr(clocks, name).seconds, getattr(clocks, name).nanoseconds = times
+    return _image(image[: _HEAD.size], [clocks])
