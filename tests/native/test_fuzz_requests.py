@@ -85,7 +85,7 @@ def test_a_check_that_is_missing_is_found(directory: Path, corpus: list[Path], c
     text = PARSER[0].read_text()
     assert check in text
     (directory / "frames.c").write_text(text.replace(check, without))
-    inputs = [HERE / "fuzz_requests.c", directory / "frames.c", PARSER[1]]
+    inputs = [HERE / "fuzz_requests.c", directory / "frames.c", *PARSER[1:]]
     told = run(build(directory / "planted", *inputs, flags=SANITIZERS), "fuzz", str(INPUTS), "1", *corpus, limit=LIMIT)
     assert told.returncode != 0, told.stdout
     assert "Sanitizer" in told.stderr or "wrong: " in told.stderr
