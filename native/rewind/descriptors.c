@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
@@ -103,6 +104,21 @@ bool add_place(struct text *to, const struct process *p, const char *name) {
     return add_link(to, p, name) && syscall(SYS_newfstatat, p->directory, name, &about, 0) == 0 && add_identity(to, &about);
 }
 
+/* Whether nothing of an open file can change that is not added here, apart from what is in the file: for rewind_see. */
+static bool is_told(int fd, const struct stat *about, const char *target) {
+    struct pollfd waiting = {fd, POLLIN, 0};
+    int listens = 0, unread = 0;
+    socklen_t length = sizeof listens;
+    switch (about->st_mode & S_IFMT) {
+    case S_IFCHR:
+    case S_IFIFO: return ioctl(fd, FIONREAD, &unread) || !unread;
+    case S_IFSOCK:
+        return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens && poll(&waiting, 1, 0) == 0;
+    case S_IFDIR: return !strstr(target, " (deleted)");
+    default: return strcmp(target, "/memfd:command (deleted)") == 0; /* PID 1 writes it again before each command */
+    }
+}
+
 /* Adds all that is known of a descriptor, by a duplicate of it. */
 static bool add_descriptor(struct text *to, const struct process *p, int number) {
     char name[64], target[PATH_MAX] = "";
@@ -112,7 +128,8 @@ static bool add_descriptor(struct text *to, const struct process *p, int number)
     bool good = fd >= 0 && syscall(SYS_fstat, fd, &about) == 0 && add_target(to, p, name, target) && add_identity(to, &about) &&
                 add_line(to, "mode %o of %u:%u\n", about.st_mode, about.st_uid, about.st_gid);
     bool in_memory = strncmp(target, "/memfd:", 7) == 0;
-    good = good && add_info(to, p, number, p->exact && !in_memory) && add_open_file(to, fd, &about, in_memory);
+    good = good && (!p->exact || is_told(fd, &about, target)) && add_info(to, p, number, p->exact && !in_memory) &&
+           add_open_file(to, fd, &about, in_memory);
     if (fd >= 0) close(fd);
     return good;
 }

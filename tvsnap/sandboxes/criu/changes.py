@@ -13,7 +13,7 @@ import os
 import struct
 import time
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from tvsnap.sandboxes.criu.messages import BOOL, LONG, UINT, message_classes
@@ -31,6 +31,7 @@ process waits.
 _CLOCKS_IMAGE = "timens-0.img"
 _CLOCKS = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
 
+_BESIDE = f"{DIRECTORY}/"
 _OBJECTS = ("ipcns-shm", "ipcns-msg", "ipcns-sem")
 
 _TYPES = message_classes(
@@ -62,13 +63,13 @@ def is_possible(processes: Sequence[Memory]) -> bool:
     return all(_KEPT.issuperset(process.registers) for process in processes)
 
 
-def write(earlier: Path, there: Collection[str], images: Path, processes: Sequence[Memory]) -> dict[str, str]:
+def write(earlier: int, there: Collection[str], images: int, processes: Sequence[Memory]) -> dict[str, str]:
     """Writes a dump.
 
     Args:
-        earlier: the directory of the earlier dump.
+        earlier: a descriptor of the directory of the earlier dump.
         there: the names of its files.
-        images: an empty directory.
+        images: a descriptor of an empty directory.
         processes: all processes of the sandbox, PID 1 first; they stand still.
 
     Returns:
@@ -78,32 +79,36 @@ def write(earlier: Path, there: Collection[str], images: Path, processes: Sequen
         OSError: the earlier dump is gone, or the disk is full.
         UnknownFormat: the earlier dump has another format.
     """
-    names = {process.pid: procfs.inner_pid(process.pid) for process in processes}
     if objects := [name for name in there if name.startswith(_OBJECTS)]:
         raise UnknownFormat(f"it has objects of System V ({objects[0]})")
-    new = {_CLOCKS_IMAGE: _with_clocks((earlier / _CLOCKS_IMAGE).read_bytes(), processes[0].pid)}
-    lent = {name: name for name in there if name.startswith(f"{DIRECTORY}/")}
-    whole = earlier / DIRECTORY if lent else earlier
-    beside = bool(lent)  # the pages of the earlier dump are beside those of a whole one
+    new = {_CLOCKS_IMAGE: _with_clocks(_read(earlier, _CLOCKS_IMAGE), processes[0].pid)}
+    lent = {name: name for name in there if name.startswith(_BESIDE)}
     for process in processes:
-        number = names[process.pid]
-        pagemap, pages = f"pagemap-{number}.img", _pages_name(earlier, number)
-        if not beside:
-            lent |= {f"{DIRECTORY}/{name}": name for name in (pagemap, pages)}
-        new[pagemap], new[pages] = _changed_pages(whole, process, number)
+        number = procfs.inner_pid(process.pid)
+        pagemap = f"pagemap-{number}.img"
+        pages = _pages_name(_read(earlier, pagemap))
+        if _BESIDE + pagemap not in there:
+            lent |= {_BESIDE + pagemap: pagemap, _BESIDE + pages: pages}
+        new[pagemap], new[pages] = _changed_pages(earlier, lent[_BESIDE + pagemap], process)
         if process.registers:
             core = f"core-{number}.img"
-            new[core] = _with_registers((earlier / core).read_bytes(), process.registers)
+            new[core] = _with_registers(_read(earlier, core), process.registers)
     if lacking := new.keys() - set(there):
         raise UnknownFormat(f"it lacks {min(lacking)}")
     lent |= {name: name for name in there if name not in new}
-    (images / DIRECTORY).mkdir()
-    (images / DIRECTORY).chmod(0o755)
+    os.mkdir(DIRECTORY, dir_fd=images)
+    os.chmod(DIRECTORY, 0o755, dir_fd=images)
     for name, source in lent.items():
-        os.link(earlier / source, images / name)
+        os.link(source, name, src_dir_fd=earlier, dst_dir_fd=images)
     for name, data in new.items():
-        (images / name).write_bytes(data)
+        with open(name, "xb", buffering=0, opener=partial(os.open, dir_fd=images)) as file:
+            file.write(data)
     return lent
+
+
+def _read(directory: int, name: str) -> bytes:
+    with open(name, "rb", buffering=0, opener=partial(os.open, dir_fd=directory)) as file:
+        return file.readall()
 
 
 def _messages(data: bytes) -> list[bytes]:
@@ -122,16 +127,16 @@ def _image(head: bytes, messages: Sequence[Any]) -> bytes:
     return b"".join([head, *(part for text in texts for part in (_LENGTH.pack(len(text)), text))])
 
 
-def _pages_name(dump: Path, number: int) -> str:
-    head = _TYPES["PagesHead"].FromString(_messages((dump / f"pagemap-{number}.img").read_bytes())[0])
-    return f"pages-{head.pages_id}.img"
+def _pages_name(pagemap: bytes) -> str:
+    """Returns the name of the file with the pages that an image lists."""
+    return f"pages-{_TYPES['PagesHead'].FromString(_messages(pagemap)[0]).pages_id}.img"
 
 
-def _changed_pages(whole: Path, process: Memory, number: int) -> tuple[bytes, bytes]:
-    """Returns the images with the pages of a process, beside those of a whole dump."""
-    pagemap = (whole / f"pagemap-{number}.img").read_bytes()
+def _changed_pages(directory: int, name: str, process: Memory) -> tuple[bytes, bytes]:
+    """Returns the images with the pages of a process, beside those of a whole dump, which lists its own in `name`."""
+    pagemap = _read(directory, name)
+    pages = _read(directory, os.path.join(os.path.dirname(name), _pages_name(pagemap)))
     head, *entries = _messages(pagemap)
-    pages = (whole / _pages_name(whole, number)).read_bytes()
     before: dict[int, int] = {}  # where pages lie in `pages`, by address
     at = 0
     for text in entries:

@@ -61,6 +61,7 @@ _SESSION, _TERMINAL = 3, 4
 _TIME_STEP = 9.0
 """Seconds by which a terminal's times may lag, given how coarsely the kernel updates them, plus one."""
 _MASTERS = ("/dev/ptmx", "/dev/pts/ptmx")
+_AS_BEFORE = "a file of the image, as it was before it was written"
 _DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _USUAL_GROUPS = re.compile("010000E0|ff0[12]0{27}1|ff020{19}1ff.{6}")
@@ -129,6 +130,17 @@ def refuse_loss(
     return options
 
 
+def refuse_changed_files(pids: Iterable[int], init: int, upper: Path) -> None:
+    """As `refuse_loss`, for processes that it did not refuse, and around which only files have changed since."""
+    if changed := _changed_in_devpts(init):
+        refuse(f"a process has changed the mode or the times of {changed}")
+    with paths.directory(upper) as layer:
+        mapped = MappedFiles(layer)
+        for pid in pids:
+            if changed := mapped.changed_under(pid):
+                refuse(f"{describe(pid)} has mapped {changed}, {_AS_BEFORE}")
+
+
 def _find_loss(
     pids: Iterable[int], init: int, upper: Path | None, keeps: Keeps, options: list[socket_options.Options]
 ) -> str:
@@ -154,7 +166,7 @@ def _find_loss(
                     return f"{describe(pid)} {loss}"
             changed = "" if mapped is None else mapped.changed_under(pid)
             if changed:
-                return f"{describe(pid)} has mapped {changed}, a file of the image, as it was before it was written"
+                return f"{describe(pid)} has mapped {changed}, {_AS_BEFORE}"
     return ""
 
 

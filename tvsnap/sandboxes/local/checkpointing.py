@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tvsnap.model.observations import Captures, SnapshotInfo
 from tvsnap.sandboxes.criu import changes, fidelity, interrupted_calls, pages
 from tvsnap.sandboxes.criu.client import Criu, Held
 from tvsnap.sandboxes.criu.excess import objects, refuse_excess
-from tvsnap.sandboxes.kernel import allowance
+from tvsnap.sandboxes.kernel import allowance, paths
 from tvsnap.sandboxes.local.holders import Holders
 from tvsnap.sandboxes.local.sandbox import Base, LocalSandbox
 from tvsnap.sandboxes.local.snapshot_store import SHELL, Snapshots
@@ -31,6 +31,7 @@ from tvsnap.sandboxes.looks import observe, timers
 from tvsnap.sandboxes.looks.frame import Frame, Memory
 from tvsnap.sandboxes.repairs import watches
 from tvsnap.sandboxes.repairs.all import Noted
+from tvsnap.sandboxes.repairs.directory_times import Directories
 from tvsnap.sandboxes.repairs.repair import Frozen
 from tvsnap.sandboxes.repairs.socket_options import Options
 from tvsnap.sandboxes.repairs.sockets import Sockets
@@ -70,7 +71,7 @@ class Taker:
     def _take(self, sandbox: LocalSandbox) -> SnapshotInfo:
         if self.criu is None:
             return self._take_shell(sandbox)
-        return self._take_changes(sandbox, self.criu) or self._take_processes(sandbox, self.criu)
+        return self._take_changes(sandbox) or self._take_processes(sandbox, self.criu)
 
     def begin_at(self, sandbox: LocalSandbox, snapshot: str) -> None:
         """Notes that the processes of a sandbox are as in a verified snapshot, and that no client is connected."""
@@ -79,11 +80,8 @@ class Taker:
             frame = Frame(sorted(pids, key=lambda pid: pid != sandbox.init))
             sandbox.base = Base(snapshot, frame) if frame.is_valid else None
 
-    def _take_changes(self, sandbox: LocalSandbox, criu: Criu) -> SnapshotInfo | None:
-        """Takes a snapshot with the images of an earlier one, and the pages that have changed.
-
-        Returns None if more has changed.
-        """
+    def _take_changes(self, sandbox: LocalSandbox) -> SnapshotInfo | None:
+        """Takes a snapshot of the changes since an earlier one; returns None if there are more than can be written."""
         sandbox.guest()  # raises SandboxDied
         base = sandbox.base
         if base is None or {*sandbox.cgroup.pids()} != {*base.frame.pids}:
@@ -91,41 +89,55 @@ class Taker:
         sandbox.end_connections()
         sandbox.disconnect()
         try:
-            with self.snapshots.unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
-                directory = unfinished / "criu"
-                directory.mkdir()
-                directory.chmod(0o755)
-                lent: dict[str, str] = {}
-                there = self.snapshots.image_checksums(base.snapshot)
-                noted: list[Noted] = []
-
-                def take(processes: list[Memory]) -> None:
-                    if not changes.is_possible(processes):
-                        raise _MoreHasChanged("a process waits elsewhere")
-                    if any(objects(sandbox.init, kind) for kind in _OBJECTS):
-                        raise _MoreHasChanged("there are objects of System V")
-                    with closing(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
-                        noted.append(self._note(sandbox, criu, images))
-                    try:
-                        lent.update(changes.write(self.snapshots.images(base.snapshot), there, directory, processes))
-                    except (OSError, changes.UnknownFormat) as reason:  # such as a base that was deleted
-                        raise _MoreHasChanged(reason) from None
-                    with allowance.uncounted():
-                        self.storage.copy(sandbox.layer, unfinished / "files", read_only=True)
-
-                begin = time.perf_counter()
-                if difference := base.frame.while_standing(take):
-                    raise _MoreHasChanged(difference)
-                frozen = time.perf_counter() - begin
-                observe.wait_for_rest(base.frame.pids)
-                known = {f"criu/{name}": there[source] for name, source in lent.items()}
-                new = [f"criu/{name}" for name in os.listdir(directory) if name != pages.DIRECTORY and name not in lent]
-                info = finish(new, Captures(processes=True, shell=True), frozen, (), noted[0], known)
+            info = self._write_changes(sandbox, base)
         except (_MoreHasChanged, SnapshotUnusable):
             sandbox.base = None
             return None
         sandbox.dumped = info.id
         return info
+
+    def _write_changes(self, sandbox: LocalSandbox, base: Base) -> SnapshotInfo:
+        """Writes the pages that have changed since an earlier snapshot, and copies the files while the processes stand.
+
+        Raises _MoreHasChanged, or SnapshotUnusable for the earlier one.
+        """
+        with self.snapshots.unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
+            (unfinished / "criu").mkdir()
+            (unfinished / "criu").chmod(0o755)
+            there = self.snapshots.image_checksums(base.snapshot)
+            lent: dict[str, str] = {}
+            noted: list[Noted] = []
+
+            def take(processes: list[Memory]) -> None:
+                if not changes.is_possible(processes) or any(objects(sandbox.init, kind) for kind in _OBJECTS):
+                    raise _MoreHasChanged
+                noted.append(self._note_files(sandbox))
+                with paths.directory(unfinished / "criu") as images, self.snapshots.processes(base.snapshot) as earlier:
+                    lent.update(_written(earlier, there, images, processes))
+                with allowance.uncounted():
+                    self.storage.copy(sandbox.layer, unfinished / "files", read_only=True)
+
+            begin = time.perf_counter()
+            if base.frame.while_standing(take):
+                raise _MoreHasChanged
+            frozen = time.perf_counter() - begin
+            observe.wait_for_rest(base.frame.pids)
+            known = {f"criu/{name}": there[source] for name, source in lent.items()}
+            new = (name for name in os.listdir(unfinished / "criu") if name != pages.DIRECTORY and name not in lent)
+            captures = Captures(processes=True, shell=True)
+            return finish([f"criu/{name}" for name in new], captures, frozen, (), noted[0], known)
+
+    @staticmethod
+    def _note_files(sandbox: LocalSandbox) -> Noted:
+        """Notes the properties of files, as `_note` does, of processes that have changed in memory only."""
+        clock = sandbox.clock.stop() if sandbox.clock else None
+        pids = sandbox.cgroup.pids()
+        fidelity.refuse_changed_files(pids, sandbox.init, sandbox.layer / "upper")
+        closed = sandbox.time_waits.note(pids)
+        directories = Directories.note(Frozen(sandbox.init, pids, -1, sandbox.time_waits))
+        if closed or directories is None:
+            raise _MoreHasChanged
+        return Noted((directories,), clock)
 
     def _take_processes(self, sandbox: LocalSandbox, criu: Criu) -> SnapshotInfo:
         """Dumps the processes, and copies the files while the processes are frozen."""
@@ -229,6 +241,14 @@ class Taker:
             repairs = (Sockets(closed),) if closed else ()
             noted = Noted(repairs, sandbox.clock.stop() if sandbox.clock else None)
             return finish([SHELL], Captures(shell=True), 0.0, (), noted)
+
+
+def _written(earlier: int, there: Collection[str], images: int, processes: list[Memory]) -> dict[str, str]:
+    """See `changes.write`; raises _MoreHasChanged for its errors, such as an earlier snapshot that was deleted."""
+    try:
+        return changes.write(earlier, there, images, processes)
+    except (OSError, changes.UnknownFormat):
+        raise _MoreHasChanged from None
 
 
 def _refuse_loss(sandbox: LocalSandbox, criu: Criu) -> list[Options]:
