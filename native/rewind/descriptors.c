@@ -99,9 +99,11 @@ static bool add_identity(struct text *to, const struct stat *about) {
 
 /* Adds the target of a link in /proc/PID, and the identity of that file. */
 bool add_place(struct text *to, const struct process *p, const char *name) {
+    char target[PATH_MAX] = "";
     struct stat about;
+    if (!add_target(to, p, name, target) || (p->exact && is_deleted(target))) return false;
     /* The system call, since only C libraries of 2021 and later have fstatat under one name. */
-    return add_link(to, p, name) && syscall(SYS_newfstatat, p->directory, name, &about, 0) == 0 && add_identity(to, &about);
+    return syscall(SYS_newfstatat, p->directory, name, &about, 0) == 0 && add_identity(to, &about);
 }
 
 /* Whether nothing of an open file can change that is not added here, apart from what is in the file: for rewind_see. */
@@ -114,7 +116,7 @@ static bool is_told(int fd, const struct stat *about, const char *target) {
     case S_IFIFO: return ioctl(fd, FIONREAD, &unread) || !unread;
     case S_IFSOCK:
         return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens && poll(&waiting, 1, 0) == 0;
-    case S_IFDIR: return !strstr(target, " (deleted)");
+    case S_IFDIR: return !is_deleted(target);
     default: return strcmp(target, "/memfd:command (deleted)") == 0; /* PID 1 writes it again before each command */
     }
 }

@@ -59,6 +59,7 @@ static bool take_mapping(struct process *p, struct layout *to, struct told m, st
     }
     bool of_the_kernel = strncmp(m.name, "[vvar", 5) == 0 || strcmp(m.name, "[vsyscall]") == 0;
     if (m.rights[3] == 's' && m.rights[1] == 'w') return fail(why, "process %d shares memory with others", p->pid);
+    if (p->exact && is_deleted(m.name)) return fail(why, "process %d has mapped a deleted file", p->pid);
     bool seen = !of_the_kernel && m.rights[3] != 's' && (m.rights[0] == 'r' || m.rights[1] == 'w');
     if (seen && (m.start >= m.end || !add_mapping(to, &m))) return fail(why, "there is no memory for a mapping");
     if (seen && (to->span += m.end - m.start) > MOST_SPAN) return fail(why, "process %d maps more than is looked through", p->pid);

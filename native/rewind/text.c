@@ -91,3 +91,10 @@ unsigned long long start_of(int directory) {
     for (int number = 2; field && number < 22; number++) field = strchr(field + 1, ' ');
     return field ? strtoull(field, NULL, 10) : 0;
 }
+
+/* Whether the kernel says of a path that it is one no more. */
+bool is_deleted(const char *path) {
+    static const char mark[] = " (deleted)";
+    size_t length = strlen(path), tail = sizeof mark - 1;
+    return length >= tail && strcmp(path + length - tail, mark) == 0;
+}

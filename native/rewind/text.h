@@ -23,6 +23,7 @@ bool add_line(struct text *to, const char *format, ...) __attribute__((format(pr
 bool add_file(struct text *to, int directory, const char *name);
 bool add_list(struct text *to, int directory, const char *name);
 bool same_text(struct reason *why, int pid, const struct text *was, const struct text *is);
+bool is_deleted(const char *path);
 unsigned long long start_of(int directory);
 
 #endif

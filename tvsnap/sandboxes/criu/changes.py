@@ -10,6 +10,7 @@ The format is that of CRIU 4.2: images/pagemap.proto, images/core.proto and imag
 from __future__ import annotations
 
 import os
+import re
 import struct
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -32,7 +33,12 @@ _CLOCKS_IMAGE = "timens-0.img"
 _CLOCKS = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
 
 _BESIDE = f"{DIRECTORY}/"
-_OBJECTS = ("ipcns-shm", "ipcns-msg", "ipcns-sem")
+_KNOWN = re.compile(
+    r"(parent/)?pages-\d+\.img|(parent/)?pagemap-\d+\.img|pagemap-shmem-\d+\.img|timens-0\.img|stats-dump"
+    r"|(core|fdinfo|fs|ids|ipcns-var|mm|mountpoints|userns|utsns)-\d+\.img"
+    r"|(cgroup|fifo-data|files|inventory|memfd|pipes-data|pstree|seccomp|tty-info)\.img"
+)
+"""The images of an idle shell. Others have contents that change unseen, such as deleted files or shared memory."""
 
 _TYPES = message_classes(
     "images",
@@ -79,8 +85,8 @@ def write(earlier: int, there: Collection[str], images: int, processes: Sequence
         OSError: the earlier dump is gone, or the disk is full.
         UnknownFormat: the earlier dump has another format.
     """
-    if objects := [name for name in there if name.startswith(_OBJECTS)]:
-        raise UnknownFormat(f"it has objects of System V ({objects[0]})")
+    if unknown := [name for name in there if not _KNOWN.fullmatch(name)]:
+        raise UnknownFormat(f"it has {unknown[0]}")
     new = {_CLOCKS_IMAGE: _with_clocks(_read(earlier, _CLOCKS_IMAGE), processes[0].pid)}
     lent = {name: name for name in there if name.startswith(_BESIDE)}
     for process in processes:

@@ -76,7 +76,9 @@ class Taker:
     def begin_at(self, sandbox: LocalSandbox, snapshot: str) -> None:
         """Notes that the processes of a sandbox are as in a verified snapshot, and that no client is connected."""
         sandbox.base, pids = None, sandbox.cgroup.pids()
-        if self.snapshots.is_plain(snapshot) and len(pids) == _OURS:
+        noted = self.snapshots.noted(snapshot).repairs
+        plain = self.snapshots.is_plain(snapshot) and all(isinstance(one, Directories) for one in noted)
+        if plain and len(pids) == _OURS:
             frame = Frame(sorted(pids, key=lambda pid: pid != sandbox.init))
             sandbox.base = Base(snapshot, frame) if frame.is_valid else None
 
