@@ -9,8 +9,6 @@
 
 #include "compare.h"
 
-enum { REGISTERS = sizeof(struct user_regs_struct) / sizeof(unsigned long) };
-
 /* Records all of a waiting process but the contents of its memory, and which pages are its own. */
 bool note_frame(struct process *p, struct reason *why) {
     p->exact = true;
@@ -39,7 +37,6 @@ bool see_changes(struct process *p, struct rewind_memory *memory, struct reason 
         .contents = p->data,
         .registers_were = (const unsigned long *)&p->registers,
         .registers = (const unsigned long *)&p->at,
-        .register_count = REGISTERS,
     };
     return true;
 }

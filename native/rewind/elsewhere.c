@@ -18,6 +18,11 @@ int rewind_frame(struct note *note, const int *pids, int count, char *text, size
     return rewind_note(note, pids, count, text, room);
 }
 
+const unsigned long *rewind_registers(const struct note *note, int process) {
+    (void)note, (void)process;
+    return NULL;
+}
+
 int rewind_see(struct note *note, struct rewind_memory *memory, char *text, size_t room) {
     (void)note, (void)memory, (void)text, (void)room;
     return 1;

@@ -76,6 +76,11 @@ int rewind_frame(struct note *note, const int *pids, int count, char *text, size
     return record(note, pids, count, note_frame, text, room);
 }
 
+/* Returns the recorded registers of a process, in the order of user_regs_struct. */
+const unsigned long *rewind_registers(const struct note *note, int process) {
+    return (const unsigned long *)&note->processes[process].registers;
+}
+
 /* Tells the memory and the registers of all processes in `memory`, if they have changed in nothing else. Returns 0 then,
  * and the processes stand until rewind_go_on, which the same thread must call. 1: they differ, with the reason in `text`,
  * or -1: they were ended; in both cases, they do not stand. */

@@ -22,7 +22,6 @@ struct rewind_memory {
     size_t owns;
     const char *contents; /* of these pages */
     const unsigned long *registers_were, *registers;
-    size_t register_count;
 };
 
 #define EXPORTED __attribute__((visibility("default"))) /* all other symbols are hidden */
@@ -31,6 +30,7 @@ EXPORTED struct note *rewind_new(void);
 EXPORTED int rewind_note(struct note *note, const int *pids, int count, char *text, size_t room);
 EXPORTED int rewind_to(struct note *note, char *text, size_t room);
 EXPORTED int rewind_frame(struct note *note, const int *pids, int count, char *text, size_t room);
+EXPORTED const unsigned long *rewind_registers(const struct note *note, int process);
 EXPORTED int rewind_see(struct note *note, struct rewind_memory *memory, char *text, size_t room);
 EXPORTED int rewind_go_on(struct note *note);
 EXPORTED int rewind_holds(const struct note *note); /* whether the thread has not released a process, and has to end */

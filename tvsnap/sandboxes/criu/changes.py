@@ -20,15 +20,19 @@ from typing import Any
 from tvsnap.sandboxes.criu.messages import BOOL, LONG, UINT, message_classes
 from tvsnap.sandboxes.criu.pages import DIRECTORY
 from tvsnap.sandboxes.kernel import procfs
-from tvsnap.sandboxes.looks.frame import PAGE, Memory
+from tvsnap.sandboxes.looks.frame import PAGE, REGISTERS, Frame, Memory
 
 _HEAD = struct.Struct("<II")  # the two magic numbers of an image
 _LENGTH = struct.Struct("<I")
 _IN_PARENT, _PRESENT = 1, 4  # flags of pages
-_KEPT = frozenset([*range(10), *range(11, 15)])
+_ANY = (*range(10), *range(11, 15))
 """Registers that may differ, in the order of user_regs_struct: r15 to r8, and rcx to rdi. The others tell where a
 process waits.
 """
+_SAME = (*range(6), 7, 8, 9, 12, 13, 14, 19)
+"""Registers that a waiting process keeps from before its system call: r15 to rbx, r10 to r8, rdx to rdi, rsp."""
+_RESULT, _CALL, _NEXT = 10, 15, 16  # rax, orig_rax, rip
+_SYSCALL = 2  # bytes of the instruction
 _CLOCKS_IMAGE = "timens-0.img"
 _CLOCKS = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
 
@@ -51,7 +55,7 @@ _TYPES = message_classes(
             "flags": (4, UINT),
             "nr_pages": (5, LONG),
         },
-        "Registers": {f"r{number}": (number, LONG) for number in range(1, 28)},
+        "Registers": {f"r{number}": (number, LONG) for number in range(1, REGISTERS + 1)},
         "Thread": {"registers": (2, "Registers")},
         "Core": {"thread": (2, "Thread")},
         "Time": {"seconds": (1, LONG), "nanoseconds": (2, LONG)},
@@ -66,7 +70,29 @@ class UnknownFormat(Exception):
 
 def is_possible(processes: Sequence[Memory]) -> bool:
     """Whether all processes wait in the same places as in the earlier dump, for the same."""
-    return all(_KEPT.issuperset(process.registers) for process in processes)
+    return all(process.registers.keys() <= {*_ANY} for process in processes)
+
+
+def holds(dump: int, frame: Frame) -> bool:
+    """Whether processes wait as in a dump, so that they have not run since.
+
+    A shell runs for a moment after it has told that it is idle, and may be dumped then.
+
+    Args:
+        dump: a descriptor of the directory of the dump.
+        frame: the processes, just after the dump or after they were restored.
+
+    Raises:
+        OSError: the dump is gone.
+    """
+    for pid, registers in frame.registers():
+        core = _TYPES["Core"].FromString(_messages(_read(dump, f"core-{procfs.inner_pid(pid)}.img"))[0])
+        dumped = [getattr(core.thread.registers, f"r{number}") for number in range(1, REGISTERS + 1)]
+        if any(dumped[place] != registers[place] for place in _SAME):
+            return False
+        if (dumped[_RESULT], dumped[_NEXT]) != (registers[_CALL], registers[_NEXT] - _SYSCALL):
+            return False
+    return True
 
 
 def write(earlier: int, there: Collection[str], images: int, processes: Sequence[Memory]) -> dict[str, str]:

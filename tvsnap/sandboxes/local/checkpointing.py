@@ -74,13 +74,16 @@ class Taker:
         return self._take_changes(sandbox) or self._take_processes(sandbox, self.criu)
 
     def begin_at(self, sandbox: LocalSandbox, snapshot: str) -> None:
-        """Notes that the processes of a sandbox are as in a verified snapshot, and that no client is connected."""
+        """Notes that a sandbox has come from a verified snapshot just now, and that no client is connected to it."""
         sandbox.base, pids = None, sandbox.cgroup.pids()
         noted = self.snapshots.noted(snapshot).repairs
         plain = self.snapshots.is_plain(snapshot) and all(isinstance(one, Directories) for one in noted)
-        if plain and len(pids) == _OURS:
-            frame = Frame(sorted(pids, key=lambda pid: pid != sandbox.init))
-            sandbox.base = Base(snapshot, frame) if frame.is_valid else None
+        if not plain or len(pids) != _OURS:
+            return
+        frame = Frame(sorted(pids, key=lambda pid: pid != sandbox.init))
+        with contextlib.suppress(OSError), self.snapshots.processes(snapshot) as images:
+            if frame.is_valid and changes.holds(images, frame):
+                sandbox.base = Base(snapshot, frame)
 
     def _take_changes(self, sandbox: LocalSandbox) -> SnapshotInfo | None:
         """Takes a snapshot of the changes since an earlier one; returns None if there are more than can be written."""
@@ -127,7 +130,7 @@ class Taker:
             known = {f"criu/{name}": there[source] for name, source in lent.items()}
             new = (name for name in os.listdir(unfinished / "criu") if name != pages.DIRECTORY and name not in lent)
             captures = Captures(processes=True, shell=True)
-            return finish([f"criu/{name}" for name in new], captures, frozen, (), noted[0], known)
+            return finish([f"criu/{name}" for name in new], captures, frozen, (), noted[0], known, plain=True)
 
     @staticmethod
     def _note_files(sandbox: LocalSandbox) -> Noted:
@@ -148,6 +151,9 @@ class Taker:
             (unfinished / "criu").mkdir()
             (unfinished / "criu").chmod(0o755)
             processes = tuple(sandbox.other_processes())
+            plain = not processes and sandbox.guest().info().idle
+            if plain:  # an idle shell has told so just now, and goes on to wait
+                observe.wait_for_rest(sandbox.cgroup.pids())
             noted: list[Noted] = []
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
                 lends = pages.ADDITION in criu.additions
@@ -168,7 +174,8 @@ class Taker:
             for file in pages.too_large_to_compress(unfinished / "criu"):
                 self.storage.compress(file, wanted=False)
             names = [f"criu/{name}" for name in os.listdir(unfinished / "criu") if name != pages.DIRECTORY]
-            info = finish(names, Captures(processes=True, shell=True), frozen, processes, noted[0], lent)
+            captures = Captures(processes=True, shell=True)
+            info = finish(names, captures, frozen, processes, noted[0], lent, plain=plain)
             sandbox.dumped = info.id
         self.begin_at(sandbox, info.id)
         return info

@@ -66,7 +66,7 @@ class _Sound:
 
     Attributes:
         processes: whether it holds live processes.
-        plain: whether these are PID 1 and a shell, and nothing else.
+        plain: whether these are PID 1 and an idle shell, and nothing else.
         stamps: its files' stamps, by path in the snapshot.
         seal: the seal of its writable layer.
         changes: the number of calls that had changed the state of its sandbox.
@@ -146,7 +146,7 @@ class Snapshots:
             captures, noted = Captures(**manifest["captures"]), Noted.from_json(manifest)
             expected = {name: list(value) for name, value in manifest["checksums"].items()}
             frozen, processes = float(manifest["frozen"]), tuple(map(str, manifest["processes"]))
-            changes = int(manifest["changes"])
+            changes, plain = int(manifest["changes"]), bool(manifest.get("plain"))
         except (KeyError, TypeError, ValueError) as error:
             raise SnapshotUnusable(f"a snapshot from elsewhere makes no sense: {error}") from None
         with self.unfinished("", changes) as (unfinished, finish):
@@ -162,7 +162,7 @@ class Snapshots:
                 actual = {name: list(checksum(name, directory)) for name in expected}
             if actual != expected:
                 raise SnapshotUnusable("the files of a snapshot from elsewhere are not what they were there")
-            info: SnapshotInfo = finish(list(expected), captures, frozen, processes, noted)
+            info: SnapshotInfo = finish(list(expected), captures, frozen, processes, noted, plain=plain)
             return info
 
     @contextlib.contextmanager
@@ -183,6 +183,8 @@ class Snapshots:
             processes: tuple[str, ...],
             noted: Noted,
             lent: Mapping[str, list[int]] = MappingProxyType({}),
+            *,
+            plain: bool = False,
         ) -> SnapshotInfo:
             # A descriptor and plain names, because operations on pathlib's paths would take most of the time.
             with paths.directory(unfinished) as directory:
@@ -203,6 +205,7 @@ class Snapshots:
                 "changes": changes,
                 "checksums": checksums,
                 "seal": sealed,
+                "plain": plain,
                 **noted.to_json(),
                 **asdict(info),
             }
@@ -210,7 +213,6 @@ class Snapshots:
             with paths.directory(unfinished) as directory:
                 stamps = {name: stamp(name, directory) for name in (*checksums, *_ALWAYS)}
             unfinished.rename(self.path / id)
-            plain = captures.processes and not processes
             self._remember(id, _Sound(captures.processes, plain, stamps, sealed, changes, noted, pages.size(stamps)))
             return info
 
@@ -269,7 +271,7 @@ class Snapshots:
             self._check_layer(snapshot, manifest["seal"], seen_before=False)
             noted = Noted.from_json(manifest)
             processes, changes = manifest["captures"]["processes"], int(manifest["changes"])
-            plain = processes and not manifest["processes"]
+            plain = bool(manifest.get("plain"))  # snapshots of earlier versions do not tell
             sound = _Sound(processes, plain, stamps, manifest["seal"], changes, noted, pages.size(stamps))
         self._remember(snapshot, sound)
         return sound.processes
@@ -315,7 +317,7 @@ class Snapshots:
         return entry.noted
 
     def is_plain(self, snapshot: str) -> bool:
-        """Whether a verified snapshot is known to hold PID 1 and a shell, and no other process."""
+        """Whether a verified snapshot is known to hold PID 1 and an idle shell, and no other process."""
         entry = self._sound.get(snapshot)
         return entry is not None and entry.plain
 

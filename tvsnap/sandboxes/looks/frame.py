@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tvsnap.model.errors import SandboxDied
@@ -12,6 +12,8 @@ from tvsnap.sandboxes.looks.tracing import HALF_MADE, LONGEST_REASON, library, t
 
 PAGE = 4096
 """Bytes of a page of memory on the only architecture that the library knows (x86-64)."""
+REGISTERS = 27
+"""Registers of a process in user_regs_struct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,10 @@ class _Seen(ctypes.Structure):
         ("contents", ctypes.c_void_p),
         ("registers_were", ctypes.POINTER(ctypes.c_ulong)),
         ("registers", ctypes.POINTER(ctypes.c_ulong)),
-        ("register_count", ctypes.c_size_t),
     )
 
     def memory(self, pid: int) -> Memory:
-        pairs = zip(self.registers_were[: self.register_count], self.registers[: self.register_count], strict=True)
+        pairs = zip(self.registers_were[:REGISTERS], self.registers[:REGISTERS], strict=True)
         changed = {place: now for place, (before, now) in enumerate(pairs) if before != now}
         contents = ctypes.string_at(self.contents, self.owns * PAGE) if self.owns else b""
         return Memory(pid, self.own[: self.owns], contents, changed)
@@ -68,6 +69,11 @@ class Frame:
             return int(library().rewind_frame(self._handle, array, len(pids), reason, LONGEST_REASON))
 
         self.is_valid = any(while_stopped(self._handle, record) == 0 for _ in tries(pids))
+
+    def registers(self) -> Iterator[tuple[int, list[int]]]:
+        """Yields each process and its registers, in the order of user_regs_struct; only if `is_valid`."""
+        for number, pid in enumerate(self.pids):
+            yield pid, library().rewind_registers(self._handle, number)[:REGISTERS]
 
     def while_standing(self, act: Callable[[list[Memory]], None]) -> str:
         """Runs `act`, with the memory of the processes, while they stand still; raises its errors.

@@ -31,6 +31,8 @@ def library() -> ctypes.CDLL:
         loaded.rewind_note.argtypes = [handle, pointer, ctypes.c_int, text, size]
         loaded.rewind_frame.argtypes = loaded.rewind_note.argtypes
         loaded.rewind_to.argtypes = [handle, text, size]
+        loaded.rewind_registers.argtypes = [handle, ctypes.c_int]
+        loaded.rewind_registers.restype = ctypes.POINTER(ctypes.c_ulong)
         loaded.rewind_see.argtypes = [handle, pointer, text, size]
         for function in (loaded.rewind_go_on, loaded.rewind_holds, loaded.rewind_free):
             function.argtypes = [handle]

@@ -1,0 +1,182 @@
+"""Snapshots of the changes since an earlier one: when they are taken, and whether forks have all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.conformance.heap import backend_with
+from tests.conformance.helpers import Lab, sh
+from tvsnap.model.errors import NotCheckpointable
+from tvsnap.model.observations import SnapshotInfo
+from tvsnap.sandboxes.criu import pages
+from tvsnap.sandboxes.local.backend import LocalBackend
+from tvsnap.sandboxes.looks import rewind
+from tvsnap.sandboxes.protocol import Sandbox
+
+pytestmark = pytest.mark.skipif(rewind.Note.of(()) is None, reason="processes of this architecture cannot be looked at")
+
+HELD = "exec 3> /tmp/held"
+
+
+@pytest.fixture
+def is_whole(local_lab: Lab) -> Callable[[SnapshotInfo], bool]:
+    """Returns whether a snapshot has a whole dump, rather than the changes since an earlier one."""
+    local = backend_with(local_lab, pages.ADDITION)
+    return lambda info: not (local._snapshots.images(info.id) / pages.DIRECTORY).exists()
+
+
+@pytest.fixture
+def begun(local_lab: Lab) -> Sandbox:
+    """A sandbox that has a snapshot."""
+    sandbox = local_lab.start()
+    sh(sandbox, "cd /root; a=1; echo a > a")
+    local_lab.checkpoint(sandbox)
+    return sandbox
+
+
+def test_a_chain_of_forks(local_lab: Lab, begun: Sandbox, is_whole: Callable[[SnapshotInfo], bool]) -> None:
+    """Each snapshot has the changes of all before it, however many of these are deleted."""
+    sandbox, taken = begun, []
+    for number in range(6):
+        sh(sandbox, f"v{number}={'x' * number}; f{number}() {{ echo f{number}; }}; echo {number} > n{number}; rm -f a")
+        taken.append(local_lab.checkpoint(sandbox))
+        sandbox = local_lab.fork(taken[-1])
+    assert not any(map(is_whole, taken))
+    for info in taken[:-1]:
+        local_lab.backend.delete_snapshot(info.id)
+    last = local_lab.fork(taken[-1])
+    assert sh(last, "echo $a $v1 $v5; f0; f5; cat n*; ls a; pwd").split() == [
+        "1", "x", "xxxxx", "f0", "f5", "0", "1", "2", "3", "4", "5", "ls:", "cannot", "access", "'a':", "No", "such",
+        "file", "or", "directory", "/root",
+    ]  # fmt: skip
+    assert sh(last, "(exit 3); echo $?; v1=y; echo $v1$v5") == "3\nyxxxxx\n"
+
+
+def test_siblings_and_what_goes_on(local_lab: Lab, begun: Sandbox, is_whole: Callable[[SnapshotInfo], bool]) -> None:
+    """A sandbox goes on after a snapshot, and snapshots of its past and of its forks stay as they are."""
+    infos = []
+    for value in "bcd":
+        sh(begun, f"a={value}")
+        infos.append(local_lab.checkpoint(begun))
+    fork = local_lab.fork(infos[0])
+    sh(fork, "a=$a$a")
+    infos.append(local_lab.checkpoint(fork))
+    assert not any(map(is_whole, infos))
+    assert [sh(local_lab.fork(info), "echo $a") for info in infos] == ["b\n", "c\n", "d\n", "bb\n"]
+    assert sh(begun, "echo $a") == "d\n"
+
+
+def test_registers(local_lab: Lab, begun: Sandbox, is_whole: Callable[[SnapshotInfo], bool]) -> None:
+    """Programs of many kinds leave the shell with registers of many kinds."""
+    commands = (
+        "case x in x) :;; esac", "for i in 1 2 3; do :; done", "x=$(echo a | tr a b)", "[[ a =~ (.) ]]", "((y=3*4))",
+        "read z <<< word", "echo {1..400} > /dev/null", "printf -v p %05d 7", "trap - INT", "set -- q r",
+    )  # fmt: skip
+    for command in commands:
+        sh(begun, command)
+        fork = local_lab.fork(local_lab.checkpoint(begun))
+        assert sh(fork, "echo $a; (exit 4); echo $?") == "1\n4\n", command
+    assert sh(fork, "echo $x ${BASH_REMATCH[1]} $y $z $p $*") == "b a 12 word 00007 q r\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "expected"),
+    [
+        ("cd /usr", "pwd", "/usr\n"),
+        ("ulimit -n 77", "ulimit -n", "77\n"),
+        ("trap 'echo caught' USR1", "kill -USR1 $$", "caught\n"),
+        ("sleep 1000 &", "jobs | grep -c sleep", "1\n"),
+        ("for i in {1..20000}; do b[$i]=$i; done", "echo ${#b[@]}", "20000\n"),
+        (f"{HELD}; echo one >&3", "echo two >&3; cat /tmp/held", "one\ntwo\n"),
+        (f"{HELD}; rm /tmp/held; echo x >&3", "readlink /proc/$$/fd/3", "/tmp/held (deleted)\n"),
+        ("mkfifo p; exec 4<>p; echo x >&4", "read -r -t 1 line <&4; echo $line", "x\n"),
+        ("mkdir d; cd d; rmdir ../d; mkdir -p /root/e", "pwd; ls -a /root/e | wc -l", "/root/d\n2\n"),
+        ("python3 -c 'import os; os.umask(0)'; umask 027", "umask", "0027\n"),
+    ],
+)
+def test_other_changes(
+    local_lab: Lab, begun: Sandbox, is_whole: Callable[[SnapshotInfo], bool], change: str, check: str, expected: str
+) -> None:
+    """What is more than memory is in a whole dump; a second change on top of it, too, is in the fork."""
+    sh(begun, change)
+    first = local_lab.checkpoint(begun)
+    assert is_whole(first) or "umask" in change
+    sh(begun, "a=2")
+    second = local_lab.checkpoint(begun)
+    assert sh(local_lab.fork(first), f"echo $a; {check}") == "1\n" + expected
+    assert sh(local_lab.fork(second), f"echo $a; {check}") == "2\n" + expected
+
+
+def test_data_in_a_pipe_of_the_same_length(local_lab: Lab, begun: Sandbox) -> None:
+    sh(begun, "mkfifo p; exec 4<>p; echo x >&4")
+    local_lab.checkpoint(begun)
+    sh(begun, "read -r line <&4; echo y >&4")
+    assert sh(local_lab.fork_of(begun), "read -r line <&4; echo $line") == "y\n"
+
+
+def test_shared_memory(local_lab: Lab, begun: Sandbox) -> None:
+    """Objects of System V are in no page of a process."""
+    sh(begun, "python3 -c 'import ctypes; print(ctypes.CDLL(None).shmget(77, 4096, 0o1600))'")
+    fork = local_lab.fork_of(begun)
+    assert sh(fork, "tail -n +2 /proc/sysvipc/shm | wc -l") == "1\n"
+    sh(fork, "python3 -c 'import ctypes; c = ctypes.CDLL(None); c.shmctl(c.shmget(77, 0, 0), 0, None)'")
+    assert sh(local_lab.fork_of(fork), "tail -n +2 /proc/sysvipc/shm | wc -l") == "0\n"
+
+
+def test_clocks_go_on(local_lab: Lab, begun: Sandbox, is_whole: Callable[[SnapshotInfo], bool]) -> None:
+    """Time in a fork counts from its snapshot, not from the earlier one."""
+    clock = "python3 -c 'import time; print(time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME))'"
+    sh(begun, "sleep 3")
+    before = [*map(float, sh(begun, clock).split())]
+    info = local_lab.checkpoint(begun)
+    assert not is_whole(info)
+    after = [*map(float, sh(local_lab.fork(info), clock).split())]
+    assert all(later > earlier for earlier, later in zip(before, after, strict=True))
+
+
+def test_an_earlier_snapshot_that_is_gone(local_lab: Lab, is_whole: Callable[[SnapshotInfo], bool]) -> None:
+    sandbox = local_lab.start()
+    first = local_lab.checkpoint(sandbox)
+    local_lab.backend.delete_snapshot(first.id)
+    sh(sandbox, "a=3")
+    second = local_lab.checkpoint(sandbox)
+    assert is_whole(second)
+    sh(sandbox, "a=4")
+    third = local_lab.checkpoint(sandbox)
+    assert not is_whole(third)
+    assert [sh(local_lab.fork(info), "echo $a") for info in (second, third)] == ["3\n", "4\n"]
+
+
+def test_a_library_written_in_place(local_lab: Lab, begun: Sandbox) -> None:
+    """The shell has the old one mapped, and a fork would map the new one."""
+    name = sh(begun, "grep -o '/[^ ]*libc[.]so[^ ]*' /proc/$$/maps | head -1").strip()
+    sh(begun, f'python3 -c \'open("{name}", "r+b").write(b"\\x7fELX")\'; :')
+    with pytest.raises(NotCheckpointable, match="as it was before it was written"):
+        local_lab.checkpoint(begun)
+
+
+def test_an_earlier_snapshot_of_another_process(local_lab: Lab) -> None:
+    """A new backend on the same data directory goes on from snapshots that it did not take."""
+    sandbox = local_lab.start()
+    sh(sandbox, "a=5")
+    local_lab.checkpoint(sandbox)
+    sh(sandbox, "b=6")
+    info = local_lab.checkpoint(sandbox)
+    assert isinstance(local_lab.backend, LocalBackend)
+    local_lab.backend._snapshots._sound.clear()  # as after a restart: all is read and verified again
+    fork = local_lab.fork(info)
+    sh(fork, "c=7")
+    assert sh(local_lab.fork_of(fork), "echo $a $b $c") == "5 6 7\n"
+
+
+def test_a_shell_that_is_starting(local_lab: Lab) -> None:
+    """A dump may catch the shell on its way; what it does after that is no change since an earlier idle state."""
+    forks = []
+    for number in range(8):
+        sandbox = local_lab.start()
+        local_lab.checkpoint(sandbox)
+        sh(sandbox, f"a={number}")
+        forks.append(local_lab.fork_of(sandbox))
+    assert [sh(fork, "echo $a") for fork in forks] == [f"{number}\n" for number in range(8)]
