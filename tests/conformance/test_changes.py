@@ -17,6 +17,13 @@ from tvsnap.sandboxes.protocol import Sandbox
 
 pytestmark = pytest.mark.skipif(rewind.Note.of(()) is None, reason="processes of this architecture cannot be looked at")
 
+
+def take(lab: Lab, sandbox: Sandbox) -> SnapshotInfo:
+    """Takes a snapshot once the shell is idle, as the cache does."""
+    sandbox.observe()
+    return lab.checkpoint(sandbox)
+
+
 HELD = "exec 3> /tmp/held"
 
 
@@ -32,7 +39,7 @@ def begun(local_lab: Lab) -> Sandbox:
     """A sandbox that has a snapshot."""
     sandbox = local_lab.start()
     sh(sandbox, "cd /root; a=1; echo a > a")
-    local_lab.checkpoint(sandbox)
+    take(local_lab, sandbox)
     return sandbox
 
 
@@ -41,7 +48,7 @@ def test_a_chain_of_forks(local_lab: Lab, begun: Sandbox, is_whole: Callable[[Sn
     sandbox, taken = begun, []
     for number in range(6):
         sh(sandbox, f"v{number}={'x' * number}; f{number}() {{ echo f{number}; }}; echo {number} > n{number}; rm -f a")
-        taken.append(local_lab.checkpoint(sandbox))
+        taken.append(take(local_lab, sandbox))
         sandbox = local_lab.fork(taken[-1])
     assert not any(map(is_whole, taken))
     for info in taken[:-1]:
@@ -59,10 +66,10 @@ def test_siblings_and_what_goes_on(local_lab: Lab, begun: Sandbox, is_whole: Cal
     infos = []
     for value in "bcd":
         sh(begun, f"a={value}")
-        infos.append(local_lab.checkpoint(begun))
+        infos.append(take(local_lab, begun))
     fork = local_lab.fork(infos[0])
     sh(fork, "a=$a$a")
-    infos.append(local_lab.checkpoint(fork))
+    infos.append(take(local_lab, fork))
     assert not any(map(is_whole, infos))
     assert [sh(local_lab.fork(info), "echo $a") for info in infos] == ["b\n", "c\n", "d\n", "bb\n"]
     assert sh(begun, "echo $a") == "d\n"
@@ -76,7 +83,7 @@ def test_registers(local_lab: Lab, begun: Sandbox, is_whole: Callable[[SnapshotI
     )  # fmt: skip
     for command in commands:
         sh(begun, command)
-        fork = local_lab.fork(local_lab.checkpoint(begun))
+        fork = local_lab.fork(take(local_lab, begun))
         assert sh(fork, "echo $a; (exit 4); echo $?") == "1\n4\n", command
     assert sh(fork, "echo $x ${BASH_REMATCH[1]} $y $z $p $*") == "b a 12 word 00007 q r\n"
 
@@ -101,17 +108,17 @@ def test_other_changes(
 ) -> None:
     """What is more than memory is in a whole dump; a second change on top of it, too, is in the fork."""
     sh(begun, change)
-    first = local_lab.checkpoint(begun)
+    first = take(local_lab, begun)
     assert is_whole(first) or "umask" in change
     sh(begun, "a=2")
-    second = local_lab.checkpoint(begun)
+    second = take(local_lab, begun)
     assert sh(local_lab.fork(first), f"echo $a; {check}") == "1\n" + expected
     assert sh(local_lab.fork(second), f"echo $a; {check}") == "2\n" + expected
 
 
 def test_data_in_a_pipe_of_the_same_length(local_lab: Lab, begun: Sandbox) -> None:
     sh(begun, "mkfifo p; exec 4<>p; echo x >&4")
-    local_lab.checkpoint(begun)
+    take(local_lab, begun)
     sh(begun, "read -r line <&4; echo y >&4")
     assert sh(local_lab.fork_of(begun), "read -r line <&4; echo $line") == "y\n"
 
@@ -130,7 +137,7 @@ def test_clocks_go_on(local_lab: Lab, begun: Sandbox, is_whole: Callable[[Snapsh
     clock = "python3 -c 'import time; print(time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME))'"
     sh(begun, "sleep 3")
     before = [*map(float, sh(begun, clock).split())]
-    info = local_lab.checkpoint(begun)
+    info = take(local_lab, begun)
     assert not is_whole(info)
     after = [*map(float, sh(local_lab.fork(info), clock).split())]
     assert all(later > earlier for earlier, later in zip(before, after, strict=True))
@@ -138,13 +145,13 @@ def test_clocks_go_on(local_lab: Lab, begun: Sandbox, is_whole: Callable[[Snapsh
 
 def test_an_earlier_snapshot_that_is_gone(local_lab: Lab, is_whole: Callable[[SnapshotInfo], bool]) -> None:
     sandbox = local_lab.start()
-    first = local_lab.checkpoint(sandbox)
+    first = take(local_lab, sandbox)
     local_lab.backend.delete_snapshot(first.id)
     sh(sandbox, "a=3")
-    second = local_lab.checkpoint(sandbox)
+    second = take(local_lab, sandbox)
     assert is_whole(second)
     sh(sandbox, "a=4")
-    third = local_lab.checkpoint(sandbox)
+    third = take(local_lab, sandbox)
     assert not is_whole(third)
     assert [sh(local_lab.fork(info), "echo $a") for info in (second, third)] == ["3\n", "4\n"]
 
@@ -154,16 +161,16 @@ def test_a_library_written_in_place(local_lab: Lab, begun: Sandbox) -> None:
     name = sh(begun, "grep -o '/[^ ]*libc[.]so[^ ]*' /proc/$$/maps | head -1").strip()
     sh(begun, f'python3 -c \'open("{name}", "r+b").write(b"\\x7fELX")\'; :')
     with pytest.raises(NotCheckpointable, match="as it was before it was written"):
-        local_lab.checkpoint(begun)
+        take(local_lab, begun)
 
 
 def test_an_earlier_snapshot_of_another_process(local_lab: Lab) -> None:
     """A new backend on the same data directory goes on from snapshots that it did not take."""
     sandbox = local_lab.start()
     sh(sandbox, "a=5")
-    local_lab.checkpoint(sandbox)
+    take(local_lab, sandbox)
     sh(sandbox, "b=6")
-    info = local_lab.checkpoint(sandbox)
+    info = take(local_lab, sandbox)
     assert isinstance(local_lab.backend, LocalBackend)
     local_lab.backend._snapshots._sound.clear()  # as after a restart: all is read and verified again
     fork = local_lab.fork(info)

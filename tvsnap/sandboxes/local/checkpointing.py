@@ -152,13 +152,13 @@ class Taker:
             (unfinished / "criu").chmod(0o755)
             processes = tuple(sandbox.other_processes())
             plain = not processes and sandbox.guest().info().idle
-            if plain:  # an idle shell has told so just now, and goes on to wait
-                observe.wait_for_rest(sandbox.cgroup.pids())
             noted: list[Noted] = []
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
                 lends = pages.ADDITION in criu.additions
                 lent = self.snapshots.lend(sandbox.dumped, unfinished / "criu") if lends else {}
                 self._prepare(sandbox, criu)
+                if plain:  # the shell goes on for a moment after it has told so, PID 1 after its client has gone
+                    observe.wait_for_rest(sandbox.cgroup.pids())
                 resting = [pid for pid in sandbox.cgroup.pids() if not observe.is_running(pid)]
                 begin = time.perf_counter()
 
