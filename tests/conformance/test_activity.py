@@ -77,7 +77,7 @@ DEVELOPING = {
     ),
     "timer that sends nothing": (
         PERIODIC + "t = ctypes.c_void_p(); "
-        'c.timer_create(1, struct.pack("qii48x", 0, 0, 1), ctypes.byref(t)); '
+        'c.timer_create(1, struct.pack("qii48x", 0, 2 ** 31 - 1, 1), ctypes.byref(t)); '
         'c.timer_settime(t, 0, struct.pack("4q", 0, 0, 300, 0), None); signal.pause()\' &',
         "has a timer that rings at an unknown time",
         0,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tvsnap.host.libc import libc
 from tvsnap.sandboxes.kernel.borrowing import borrowed
-from tvsnap.sandboxes.kernel.procfs import read
+from tvsnap.sandboxes.kernel.procfs import read, status
 from tvsnap.sandboxes.looks import native_look
 
 ALARM, POSIX = "it_real_fn", "posix_timer_fn"
@@ -35,8 +35,8 @@ _ABSOLUTE = 1  # TFD_TIMER_ABSTIME
 _ITIMERSPEC = 32  # bytes: the interval, and the remaining time
 _CLOCK = re.compile(rb"^ClockID: (-?\d+)", re.MULTILINE)
 _SIGNAL = re.compile(rb"^signal: (\d+)/", re.MULTILINE)
+_LAST_SIGNAL = 64
 _SENDS_NOTHING = re.compile(rb"^notify: none/", re.MULTILINE)
-_PENDING = re.compile(rb"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)", re.MULTILINE)
 _WALL_CLOCKS = {0, 1, 7, 11}
 """Clocks that do not count processor time, and have their timers in the list."""
 _CPU_CLOCKS = {2, 3}
@@ -124,15 +124,26 @@ def posix_timers(pid: int) -> bool | None:
     waking = {clock for clock in clocks if clock >= 0 and clock not in _CPU_CLOCKS}
     if waking - _WALL_CLOCKS or len(text) == 1 << 16 or _SENDS_NOTHING.search(text):
         return None
-    if waking and _pending(pid) & sum(1 << int(number) - 1 for number in set(_SIGNAL.findall(text))):
+    if waking and _has_rung_unnoticed(pid, text):
         return None
     return bool(waking)
+
+
+def has_rung_unnoticed(pid: int) -> bool:
+    """Whether the signal of one of a process' POSIX timers waits to be noticed; how often it has rung is counted."""
+    return _has_rung_unnoticed(pid, read(f"/proc/{pid}/timers", 1 << 16))
+
+
+def _has_rung_unnoticed(pid: int, text: bytes) -> bool:
+    signals = {int(number) for number in _SIGNAL.findall(text)}  # any numbers, if they are not sent
+    pending = _pending(pid) if signals else 0
+    return any(pending >> number - 1 & 1 for number in signals if 0 < number <= _LAST_SIGNAL)
 
 
 def _pending(pid: int) -> int:
     """Returns the set of signals that wait to be noticed by a process or one of its threads."""
     pending = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
-        for found in _PENDING.findall(read(f"/proc/{pid}/task/{thread}/status")):
-            pending |= int(found, 16)
+        for signals in status(int(thread), "SigPnd", "ShdPnd"):
+            pending |= int(signals, 16)
     return pending
