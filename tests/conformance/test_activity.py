@@ -41,6 +41,8 @@ END
 gcc -shared -fPIC -o /tmp/alarm.so /tmp/alarm.c && enable -f /tmp/alarm.so ring && ring"""
 """A builtin of the shell's own that sets an alarm."""
 
+PERIODIC = 'python3 -c \'import ctypes, signal, struct; c = ctypes.CDLL("librt.so.1"); '
+
 # Name -> what leads to a state that develops by itself; what is told of it; seconds in which nothing does.
 DEVELOPING = {
     "sleep": ("sleep 1000 &", "(sleep 1000) waits at most 1000 s", 1000),
@@ -59,6 +61,26 @@ DEVELOPING = {
         'c.timerfd_settime(f, 0, struct.pack("4q", 0, 0, 40, 0), None); os.read(f, 8)\' &',
         "has a timer that rings",
         40,
+    ),
+    "timerfd that rings again and again, and is not read": (
+        PERIODIC + "f = c.timerfd_create(1, 0); "
+        'c.timerfd_settime(f, 0, struct.pack("4q", 300, 0, 0, 1), None); signal.pause()\' &',
+        "has a timer that rings",
+        0,
+    ),
+    "timer that rings again and again, with its signal blocked": (
+        PERIODIC + "signal.pthread_sigmask(0, [10]); t = ctypes.c_void_p(); "
+        'c.timer_create(1, struct.pack("qii48x", 0, 10, 0), ctypes.byref(t)); '
+        'c.timer_settime(t, 0, struct.pack("4q", 300, 0, 0, 1), None); signal.pause()\' &',
+        "has a timer that rings at an unknown time",
+        0,
+    ),
+    "timer that sends nothing": (
+        PERIODIC + "t = ctypes.c_void_p(); "
+        'c.timer_create(1, struct.pack("qii48x", 0, 2 ** 31 - 1, 1), ctypes.byref(t)); '
+        'c.timer_settime(t, 0, struct.pack("4q", 0, 0, 300, 0), None); signal.pause()\' &',
+        "has a timer that rings at an unknown time",
+        0,
     ),
     "one thread of several": (
         "python3 -c 'import threading as t; t.Thread(target=lambda: t.Event().wait(30)).start(); t.Event().wait()' &",

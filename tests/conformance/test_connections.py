@@ -8,6 +8,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.conformance.helpers import Lab, eventually, sh
+from tests.conformance.jobs import REPORTING, report_of, start
 from tvsnap.sandboxes.protocol import Sandbox
 
 SERVER = """
@@ -139,6 +140,60 @@ def test_a_closed_end_keeps_its_port_for_as_long(local_lab: Lab) -> None:
     for one in (sandbox, fork, again):
         assert "".join(ask(one, "go")) == "(b'lastwords',b'')"
         eventually(lambda one=one: "TCP port 9301 is in TIME_WAIT" in str(one.observe().active))  # type: ignore[misc]
+
+
+ENDED = """
+s = socket.create_server(("127.0.0.1", 9302))
+def pair():
+    c = socket.create_connection(("127.0.0.1", 9302))
+    return c, s.accept()[0]
+def has_ended(its):
+    return its.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == bytes([7])
+def shut_both():
+    c, p = pair()
+    c.shutdown(2)
+    p.shutdown(2)
+    until(lambda: has_ended(c) and has_ended(p))
+    return c, p
+def shut_by_turns():
+    c, p = pair()
+    c.sendall(b"words")
+    c.shutdown(1)
+    while p.recv(9): pass
+    p.shutdown(1)
+    until(lambda: has_ended(c) and has_ended(p))
+    return c, p
+def reset():
+    c, p = pair()
+    p.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    p.close()
+    attempt(c.recv, 9)
+    return (c,)
+def timed_out():
+    c, p = pair()
+    c.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 300)
+    while not isinstance(attempt(c.send, bytes(1 << 16)), str): pass
+    return c, p
+kept = {make.__name__: make() for make in (shut_both, shut_by_turns, reset, timed_out)}
+ended = {name: [its for its in both if has_ended(its)] for name, both in kept.items()}
+def report():
+    return {name: [(attempt(its.getpeername), attempt(its.recv, 9), attempt(its.send, b"more"), hangs_up(its))
+                   for its in one] for name, one in ended.items()}
+"""
+
+
+def test_a_socket_whose_connection_has_ended_is_there_in_forks(local_lab: Lab) -> None:
+    sandbox = local_lab.start()
+    start(sandbox, "ended", ENDED + REPORTING)
+    fork = local_lab.fork_of(sandbox)
+    first, second = (eval(report_of(one, "ended")) for one in (sandbox, fork))
+    assert {name: len(one) for name, one in first.items()} == {
+        "shut_both": 2,
+        "shut_by_turns": 2,
+        "reset": 1,
+        "timed_out": 1,
+    }
+    assert first == second
 
 
 def test_a_stream_is_neither_cut_nor_doubled(local_lab: Lab) -> None:

@@ -168,15 +168,22 @@ def test_a_signal_still_interrupts(local_lab: Lab) -> None:
         eventually(partial(is_there, each, "/tmp/woken"))
 
 
+TERMINAL = (
+    "import termios; a, b = os.openpty(); modes = termios.tcgetattr(b); modes[3] &= ~(termios.ICANON | termios.ECHO); "
+    "its = lambda modes: termios.tcsetattr(b, 0, modes); "
+)
 CUT_SHORT = {
     "write": "a, b = os.pipe(); done(os.write(b, bytes(200000)))",
     "send": "a, b = socket.socketpair(); done(a.send(bytes(10 ** 7)))",
     "sendmsg": "a, b = socket.socketpair(); done(a.sendmsg([bytes(10 ** 7)]))",
     "recv of all": "a, b = socket.socketpair(); b.send(b'abc'); done(a.recv(10, socket.MSG_WAITALL))",
+    "read of several keys": TERMINAL
+    + "modes[6][termios.VMIN] = 5; its(modes); os.write(a, b'abc'); done(os.read(b, 9))",
 }
 NOT_CUT_SHORT = {
     "short write": "a, b = os.pipe(); os.write(b, bytes(65536)); done(os.write(b, b'x' * 4096))",
     "read": "a, b = os.pipe(); done(os.read(a, 10))",
+    "read of a key": TERMINAL + "its(modes); done(os.read(b, 9))",
 }
 
 

@@ -484,6 +484,12 @@ REFUSED = {
         r"has a time slice or a range of processor speeds of its own \(sched_setattr\)",
     ),
     "ionice": ("libc.syscall(251, 1, 0, 3 << 13)", "has an input and output priority"),
+    "a timer that rings unnoticed": (
+        "signal.pthread_sigmask(0, [40]); t = ctypes.c_void_p(); "
+        "libc.timer_create(1, struct.pack('qii48x', 0, 40, 0), ctypes.byref(t)); "
+        "libc.timer_settime(t, 0, struct.pack('4q', 300, 0, 0, 1), None); until(signal.sigpending)",
+        "has set a timer whose signal it has not noticed yet",
+    ),
     "a signal for a stopped process": ("p = stopped(signal.SIGTERM)", "is stopped, with signals that wait for it"),
     "threads with directories of their own": (
         "moved = []\ndef work():\n libc.unshare(0x200); os.chdir('/tmp'); moved.append(1); time.sleep(1000)\n"

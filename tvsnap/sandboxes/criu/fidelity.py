@@ -223,8 +223,11 @@ def _losses_of_process(pid: int, usual: _Usual | None, scheduling: bytes, root: 
         yield f"runs a program that is in memory only ({executable.removesuffix(DELETED)})"
     if int(head(f"/proc/{pid}/personality"), 16) != _PERSONALITY:
         yield "has another personality (setarch)"
-    if status(pid, "VmLck")[0].partition(" ")[0] not in ("", "0") and _has_locked_heap(pid):
+    locked, *pending = status(pid, "VmLck", "SigPnd", "ShdPnd")
+    if locked.partition(" ")[0] not in ("", "0") and _has_locked_heap(pid):
         yield "has locked its heap or stack in memory, as mlockall() does"
+    if any(int(signals, 16) for signals in pending) and timers.has_rung_unnoticed(pid):
+        yield "has set a timer whose signal it has not noticed yet"
     if usual and head(f"/proc/{pid}/coredump_filter") != usual.core:
         yield "has a filter of core dumps of its own"
     if _group_priority(pid) != 0:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import termios
 from collections.abc import Callable, Iterable
 
+from tvsnap.sandboxes.kernel.borrowing import borrowed
 from tvsnap.sandboxes.kernel.procfs import describe, head
-from tvsnap.sandboxes.looks.waits import call_of
+from tvsnap.sandboxes.looks.waits import TERMINALS, call_of
 
 _WHOLE = 4096
 """Bytes that are written atomically (PIPE_BUF)."""
@@ -31,15 +33,16 @@ def _waits_for_all(index: int) -> Callable[[_Arguments], bool]:
 
 
 _WRITES = "writes what there is no room for"
+_READS = "reads what has only come in part"
 _CUT_SHORT: dict[str, tuple[Callable[[_Arguments], bool], str]] = {
     **dict.fromkeys(("write", "pwrite64", "sendto"), (_long(2), _WRITES)),
     **dict.fromkeys(
         ("writev", "pwritev", "pwritev2", "sendmsg", "sendmmsg", "sendfile", "splice", "tee", "vmsplice"),
         (lambda _: True, _WRITES),
     ),
-    "recvfrom": (_waits_for_all(3), "reads what has only come in part"),
-    "recvmsg": (_waits_for_all(2), "reads what has only come in part"),
-    "recvmmsg": (lambda _: True, "reads what has only come in part"),
+    "recvfrom": (_waits_for_all(3), _READS),
+    "recvmsg": (_waits_for_all(2), _READS),
+    "recvmmsg": (lambda _: True, _READS),
     **dict.fromkeys(("io_getevents", "io_pgetevents"), (lambda _: True, "waits for asynchronous input and output")),
 }
 
@@ -67,8 +70,21 @@ def find(pids: Iterable[int]) -> str:
                 would, does = _CUT_SHORT.get(name, (None, ""))
                 if would and would(arguments):
                     return f"{describe(pid)} {does} ({name}), which a snapshot would cut short"
+                if name in ("read", "readv") and _wants_more_than_one_key(pid, arguments[0]):
+                    return f"{describe(pid)} {_READS} ({name} of a terminal), which a snapshot would cut short"
                 if name in _UNSTOPPABLE and _UNSTOPPABLE[name](arguments):
                     return f"{describe(pid)} waits for a child that uses its memory ({name}), and cannot be stopped"
                 if name in _BECOMING:
                     return f"{describe(pid)} is becoming another program ({name}), and cannot be stopped"
     return ""
+
+
+def _wants_more_than_one_key(pid: int, number: int) -> bool:
+    """Whether a descriptor is a terminal at which a read waits for several keys, of which some may have been taken."""
+    if not os.readlink(f"/proc/{pid}/fd/{number}").startswith(TERMINALS):
+        return False
+    with contextlib.suppress(OSError, termios.error), borrowed(pid, number) as descriptor:
+        modes = termios.tcgetattr(descriptor)
+        least = modes[6][termios.VMIN]
+        return not modes[3] & termios.ICANON and (ord(least) if isinstance(least, bytes) else least) > 1
+    return False

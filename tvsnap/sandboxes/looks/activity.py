@@ -276,7 +276,7 @@ def _of_timers(pids: list[int], may_ring: list[int]) -> Iterator[Unrest]:
             yield from _rings(pid, "has a timer", seconds)
         has_timers = timers.posix_timers(pid)
         if has_timers is None:
-            yield Unrest(pid, "has a timer of a rare kind", 0.0)
+            yield Unrest(pid, "has a timer that rings at an unknown time", 0.0)
         elif has_timers:
             posix.append(pid)
     if not may_ring and not posix:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tvsnap.host.libc import libc
 from tvsnap.sandboxes.kernel.borrowing import borrowed
-from tvsnap.sandboxes.kernel.procfs import read
+from tvsnap.sandboxes.kernel.procfs import read, status
 from tvsnap.sandboxes.looks import native_look
 
 ALARM, POSIX = "it_real_fn", "posix_timer_fn"
@@ -33,6 +34,9 @@ _FLAGS = re.compile(rb"^settime flags: (\d+)", re.MULTILINE)
 _ABSOLUTE = 1  # TFD_TIMER_ABSTIME
 _ITIMERSPEC = 32  # bytes: the interval, and the remaining time
 _CLOCK = re.compile(rb"^ClockID: (-?\d+)", re.MULTILINE)
+_SIGNAL = re.compile(rb"^signal: (\d+)/", re.MULTILINE)
+_LAST_SIGNAL = 64
+_SENDS_NOTHING = re.compile(rb"^notify: none/", re.MULTILINE)
 _WALL_CLOCKS = {0, 1, 7, 11}
 """Clocks that do not count processor time, and have their timers in the list."""
 _CPU_CLOCKS = {2, 3}
@@ -66,16 +70,18 @@ def first_to_ring() -> dict[str, float]:
 def timerfds(pid: int, targets: Mapping[int, str]) -> Iterator[float]:
     """Yields the seconds until each armed timerfd of a process expires; 0 if unknown.
 
-    `targets` has the links in /proc/PID/fd by descriptor.
+    That of a periodic timer which has expired is unknown until it is read: the kernel counts on only when it is asked,
+    and shows no time until then. `targets` has the links in /proc/PID/fd by descriptor.
     """
     for number, target in targets.items():
         if target != TIMERFD:
             continue
         try:
-            remaining = _LEFT.search(read(f"/proc/{pid}/fdinfo/{number}"))
+            info = read(f"/proc/{pid}/fdinfo/{number}")
         except FileNotFoundError:
             continue  # it was just closed; then the process ran, which is noticed
-        if remaining is None:
+        remaining = _LEFT.search(info)
+        if remaining is None or _has_rung(info):
             yield 0.0
         elif remaining[1] != b"0" or remaining[2] != b"0":
             yield int(remaining[1]) + int(remaining[2]) / 1e9
@@ -108,10 +114,36 @@ def _has_rung(info: bytes) -> bool:
 
 
 def posix_timers(pid: int) -> bool | None:
-    """Whether a process may have set POSIX timers; None if one of them may not be in the list of all timers."""
+    """Whether a process may have set POSIX timers; None if one of them may not be in the list of all timers.
+
+    A timer that sends nothing never is, and one whose signal waits to be noticed is not until then, though the kernel
+    counts how often it would have rung.
+    """
     text = read(f"/proc/{pid}/timers", 1 << 16)
     clocks = {int(number) for number in _CLOCK.findall(text)}
     waking = {clock for clock in clocks if clock >= 0 and clock not in _CPU_CLOCKS}
-    if waking - _WALL_CLOCKS or len(text) == 1 << 16:
+    if waking - _WALL_CLOCKS or len(text) == 1 << 16 or _SENDS_NOTHING.search(text):
+        return None
+    if waking and _has_rung_unnoticed(pid, text):
         return None
     return bool(waking)
+
+
+def has_rung_unnoticed(pid: int) -> bool:
+    """Whether the signal of one of a process' POSIX timers waits to be noticed; how often it has rung is counted."""
+    return _has_rung_unnoticed(pid, read(f"/proc/{pid}/timers", 1 << 16))
+
+
+def _has_rung_unnoticed(pid: int, text: bytes) -> bool:
+    signals = {int(number) for number in _SIGNAL.findall(text)}  # any numbers, if they are not sent
+    pending = _pending(pid) if signals else 0
+    return any(pending >> number - 1 & 1 for number in signals if 0 < number <= _LAST_SIGNAL)
+
+
+def _pending(pid: int) -> int:
+    """Returns the set of signals that wait to be noticed by a process or one of its threads."""
+    pending = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        for signals in status(int(thread), "SigPnd", "ShdPnd"):
+            pending |= int(signals, 16)
+    return pending

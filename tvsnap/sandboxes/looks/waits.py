@@ -52,6 +52,8 @@ _FUTEX_ABSOLUTE = {9: False, 13: False, 11: False, 6: True}  # WAIT_BITSET, LOCK
 _TIMER_ABSTIME = 1
 _FIFO_WAITS = ("fifo_open", "wait_for_partner")
 _LARGEST_CLOCK = 64
+TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console", "/dev/ptmx")
+"""How the links in /proc/PID/fd that lead to terminals begin."""
 _SO_TIMEOUTS = (getattr(socket, "SO_RCVTIMEO", 20), getattr(socket, "SO_SNDTIMEO", 21))
 
 
@@ -192,7 +194,7 @@ def _at_descriptor(call: _Call, number: int) -> Wait:
             limits = [struct.unpack("ll", sock.getsockopt(socket.SOL_SOCKET, name, 16)) for name in _SO_TIMEOUTS]
         timeouts = [seconds + rest / 1e6 for seconds, rest in limits if seconds or rest]
         return call.relative(min(timeouts, default=None))
-    if target.startswith(("/dev/pts/", "/dev/tty", "/dev/console", "/dev/ptmx")):
+    if target.startswith(TERMINALS):
         with borrowed(call.pid, number) as descriptor:
             modes = termios.tcgetattr(descriptor)
         tenths = modes[6][termios.VTIME]

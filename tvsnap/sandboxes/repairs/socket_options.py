@@ -202,6 +202,8 @@ OPTIONS: tuple[Option, ...] = (
 """All options, in the order in which they are set again."""
 
 _PRIORITY = next(one for one in OPTIONS if one.name == "SO_PRIORITY")
+_SEGMENT = next(one for one in OPTIONS if one.name == "TCP_MAXSEG")
+_LARGEST_SEGMENT = 32767  # MAX_TCP_WINDOW
 _LATE = ("TCP_DEFER_ACCEPT",)
 """Options of a listening socket that are set after the connections that wait there were recreated."""
 
@@ -255,6 +257,8 @@ def unusual(sock: socket.socket) -> Iterator[tuple[Option, bytes]]:
     kind = kind_of(sock)
     for option in _options_of(kind, sock.family, connected):
         value = option.value(sock)
+        if option is _SEGMENT and value is not None and int.from_bytes(value, "little") > _LARGEST_SEGMENT:
+            continue  # that of a connection that has ended; nobody can set it
         if value is not None and value != (_usual_congestion() if option.name == "TCP_CONGESTION" else option.usual):
             yield option, value
 
