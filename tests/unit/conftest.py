@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -21,3 +22,11 @@ def calm() -> Iterator[None]:
         # Sandboxes are made ahead whatever else runs.
         patch.setattr(preforking, "running", lambda: 0)
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def collected() -> Iterator[None]:
+    """Collects the garbage of a file at its end, and spares the garbage collector looking again at what is left."""
+    yield
+    gc.collect()
+    gc.freeze()
