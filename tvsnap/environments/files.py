@@ -94,7 +94,7 @@ class FilesEnvironment:
         Raises:
             UnknownContent: the data directory does not have the content that is to be put.
         """
-        tool = self._added(call.name)
+        tool = self._tools.get(call.name) if call.name in _ADDED else None
         if tool is None:
             return self._inner.tool(call)
         tool.check(call.arguments)
@@ -110,7 +110,7 @@ class FilesEnvironment:
 
     def execute(self, sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
         """See `Environment.execute`."""
-        tool = self._added(call.name)
+        tool = self._tools.get(call.name) if call.name in _ADDED else None
         if tool is None:
             return self._inner.execute(sandbox, call, timeout, limits)
         return run_tool(tool, CallContext(call, timeout, limits, sandbox))
@@ -119,18 +119,17 @@ class FilesEnvironment:
         return self._inner.observe(sandbox)
 
     def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
-        if self._added(call.name):
+        if call.name in _ADDED and call.name in self._tools:
             return call.name == RESEED
         return self._inner.surely_changes(call, before)
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
-        return before == after if self._added(call.name) else self._inner.unchanged(call, before, after)
+        if call.name in _ADDED and call.name in self._tools:
+            return before == after
+        return self._inner.unchanged(call, before, after)
 
     def behaviour(self, limits: Limits) -> str:
         return self._inner.behaviour(limits)
-
-    def _added(self, name: str) -> Tool | None:
-        return self._tools.get(name) if name in _ADDED else None
 
     @cached_property
     def _tools(self) -> Mapping[str, Tool]:
