@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import importlib
 import os
 import sys
@@ -85,9 +86,7 @@ class CommandLine(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Returns a verb, or None if the name is unknown."""
-        if cmd_name not in VERBS:
-            return None
-        return get_group(verb_app(cmd_name)).commands[cmd_name]
+        return _verb(cmd_name) if cmd_name in VERBS else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the list of verbs without importing them."""
@@ -110,6 +109,11 @@ class CommandLine(TyperGroup):
         if standalone:
             sys.exit(status)
         return status
+
+
+@functools.cache
+def _verb(name: str) -> Any:
+    return get_group(verb_app(name)).commands[name]
 
 
 def verb_app(name: str) -> typer.Typer:

@@ -16,7 +16,6 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from tests import engine
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.sql_images import sql_image, sql_images, sql_system
 from tests.suites import is_left_whole, is_short
@@ -99,6 +98,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _share_engine(config: pytest.Config) -> None:
     """Starts a Docker Engine for all workers, so that images come into it once; where none can be had, tests say so."""
+    from tests import engine  # imports Docker's client, which takes a third of a second
+
     if os.environ.get(engine.GIVEN):
         return
     try:
@@ -225,6 +226,8 @@ def packages_kept(tvsnap_home: Path) -> Path:
 @pytest.fixture(scope="session")
 def docker_engine() -> Iterator[str]:
     """The address of a Docker Engine, to which DOCKER_HOST points for the rest of the session."""
+    from tests import engine
+
     with engine.docker_engine() as address:
         yield address
 
@@ -235,10 +238,10 @@ def proofs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edges, "PROOF_APART", 0.0)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def idle_processors() -> Iterator[None]:
     """Lets caches of this process find processors idle, so that no test depends on what else the machine does."""
-    with pytest.MonkeyPatch.context() as patch:  # its own, which no test undoes
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Processors, "short", False)
         yield
 

@@ -241,6 +241,7 @@ def test_reaping_what_a_dead_owner_left(lab: Lab, target: Target, tvsnap_home: P
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COMMAND": f"{theirs} &"}
     mine = lab.start()
     job(mine, ours)
+    lab.backend.reap()  # what processes may have left that had a data directory of this name before
     with subprocess.Popen(
         [sys.executable, "-c", program, argument],
         stdout=subprocess.PIPE,

@@ -251,6 +251,8 @@ def test_holders_are_made_after_one_whose_control_groups_could_not_be_removed(
     eventually(lambda: not lives(first))
     assert do(local_lab.fork(snapshot)) == digest
     assert processes(local) != [first]
+    local.close()
+    assert list(local._cgroups.sandboxes(local._owner)) == []
 
 
 def test_nothing_is_left_of_a_process_that_was_killed(tvsnap_home: Path, terminal_image: Image) -> None:

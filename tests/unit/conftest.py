@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 
 from tvsnap.engine.claiming import patience
 from tvsnap.engine.supply import companions, preforking
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets calls wait for others for long, so that who executes them does not depend on how busy the machine is."""
-    monkeypatch.setattr(patience, "FREE", 60.0)
+@pytest.fixture(autouse=True, scope="module")
+def calm() -> Iterator[None]:
+    """Lets no test depend on how busy the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Calls wait for others for long, so that it is the same one that executes them.
+        patch.setattr(patience, "FREE", 60.0)
+        # No sandboxes are made while a model thinks: a call that comes at once may look like a late one.
+        patch.setattr(companions, "THINKING", 3600.0)
+        # Sandboxes are made ahead whatever else runs.
+        patch.setattr(preforking, "running", lambda: 0)
+        yield
 
 
-@pytest.fixture(autouse=True)
-def none_made_while_models_think(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes no sandboxes ahead: on a busy machine, a call that comes at once may look like a late one."""
-    monkeypatch.setattr(companions, "THINKING", 3600.0)
-
-
-@pytest.fixture(autouse=True)
-def processors_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets sandboxes be made ahead however busy the machine is with other tests."""
-    monkeypatch.setattr(preforking, "running", lambda: 0)
+@pytest.fixture(autouse=True, scope="module")
+def collected() -> Iterator[None]:
+    """Collects the garbage of a file at its end, and spares the garbage collector looking again at what is left."""
+    yield
+    gc.collect()
+    gc.freeze()

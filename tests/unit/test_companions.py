@@ -27,7 +27,7 @@ LONG = 5 * (THINKING + companions.LOOK_AGAIN)
 
 
 @pytest.fixture(autouse=True)
-def idle(none_made_while_models_think: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine with nothing else to do."""
     monkeypatch.setattr(companions, "THINKING", THINKING)
     monkeypatch.setattr(companions, "running", lambda: 0)

@@ -18,7 +18,7 @@ STEP = 1e-9  # seconds: what is left below this is nothing
 
 
 @pytest.fixture(autouse=True)
-def usual(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def usual(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "FREE", FREE)
     monkeypatch.setattr(patience, "crowding", lambda: 1.0)
 

@@ -10,7 +10,7 @@ from tvsnap.environments.screen import LARGEST, RENDERED, render
 from tvsnap.model.observations import TerminalBytes
 
 LONGEST = 2.0
-"""Seconds of processor time; about 0.3 are needed."""
+"""Seconds of processor time; about 0.2 are needed."""
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import random
 import time
 from typing import Any
 
+import pyte
 import pytest
 
 from tests.fakes.backend import FakeBackend, FakeSandbox, Faults, fake_image
@@ -257,6 +259,29 @@ def test_the_screen_is_what_a_person_sees() -> None:
 def test_a_row_that_was_never_written_to_moves_up() -> None:
     assert screen(b"one\r\x1b[M") == ""
     assert screen(b"one\r\ntwo\x1b[5;1Hfive\x1b[2;1H\x1b[M") == "one\n\n\nfive\n"
+
+
+def test_deleted_lines_are_those_between_the_margins() -> None:
+    assert screen(b"1\r\n2\r\n3\r\n4\r\n5\x1b[1;2r\x1b[H\x1b[3M") == "\n\n3\n4\n5\n"
+
+
+def test_rows_and_cells_go_where_the_parser_s_own_screen_has_them() -> None:
+    """All but deleted lines, as pyte leaves rows where they are if none was written below them."""
+    chance = random.Random(1)
+    moves = [
+        *"\n\v\r",
+        *(f"\x1b[{how}K" for how in range(3)),
+        *(f"\x1b{end}" for end in "DEM78"),
+        *(f"\x1b[{n}{end}" for n in (0, 1, 2, 4) for end in "ABCDLPX@"),
+    ]
+    for _ in range(200):
+        columns, rows = chance.choice([(2, 2), (9, 4), (20, 6)])
+        words = [chance.choice([*moves, "ab", "\x1b[2;3r", "\x1b[r"]) for _ in range(12)]
+        text = "\x1b[H" + "x" * columns * rows + "\x1b[H" + "".join(words)
+        plain = pyte.Screen(columns, rows)
+        pyte.Stream(plain).feed(text)
+        expected = "\n".join(line.rstrip() for line in plain.display).rstrip("\n")
+        assert screen(text.encode(), columns, rows).rstrip("\n") == expected, (text, columns, rows)
 
 
 def test_full_screen_programs_leave_the_screen_as_it_was() -> None:

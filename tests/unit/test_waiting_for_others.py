@@ -34,7 +34,7 @@ CHANCE = "echo $RANDOM > f; cat f"
 
 
 @pytest.fixture
-def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets calls wait only where it is known that this pays."""
     monkeypatch.setattr(patience, "FREE", 0.0)
 

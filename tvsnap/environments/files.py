@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,7 @@ from tvsnap.model.operations.rollouts import RESEED
 from tvsnap.sandboxes.protocol import Sandbox
 
 PUT, GET = "put", "get"
+_ADDED = (PUT, GET, RESEED)
 
 
 class UnknownContent(UsageError):
@@ -69,8 +71,6 @@ class FilesEnvironment:
     def __init__(self, inner: Environment, contents: Contents) -> None:
         self._inner = inner
         self._contents = contents
-        tools = (*self._make_tools(), reseeding(inner))
-        self._tools = {each.name: each for each in tools if each.name not in inner.tools}
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class FilesEnvironment:
         Raises:
             UnknownContent: the data directory does not have the content that is to be put.
         """
-        tool = self._tools.get(call.name)
+        tool = self._tools.get(call.name) if call.name in _ADDED else None
         if tool is None:
             return self._inner.tool(call)
         tool.check(call.arguments)
@@ -110,7 +110,7 @@ class FilesEnvironment:
 
     def execute(self, sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
         """See `Environment.execute`."""
-        tool = self._tools.get(call.name)
+        tool = self._tools.get(call.name) if call.name in _ADDED else None
         if tool is None:
             return self._inner.execute(sandbox, call, timeout, limits)
         return run_tool(tool, CallContext(call, timeout, limits, sandbox))
@@ -119,15 +119,23 @@ class FilesEnvironment:
         return self._inner.observe(sandbox)
 
     def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
-        if call.name in self._tools:
+        if call.name in _ADDED and call.name in self._tools:
             return call.name == RESEED
         return self._inner.surely_changes(call, before)
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
-        return before == after if call.name in self._tools else self._inner.unchanged(call, before, after)
+        if call.name in _ADDED and call.name in self._tools:
+            return before == after
+        return self._inner.unchanged(call, before, after)
 
     def behaviour(self, limits: Limits) -> str:
         return self._inner.behaviour(limits)
+
+    @cached_property
+    def _tools(self) -> Mapping[str, Tool]:
+        """The tools that it adds; made when one of them is first called, as their schemas take a millisecond."""
+        tools = (*self._make_tools(), reseeding(self._inner))
+        return {each.name: each for each in tools if each.name not in self._inner.tools}
 
     def _make_tools(self) -> tuple[Tool, Tool]:
         contents = self._contents

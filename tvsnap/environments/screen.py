@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 import pyte
@@ -84,10 +85,25 @@ class _Stream(pyte.ByteStream):
     """pyte's parser of a terminal's bytes; a sequence that pyte cannot process is dropped, as a terminal does."""
 
     def _send_to_parser(self, data: str) -> bool | None:
+        assert self._parser is not None
         try:
-            return super()._send_to_parser(data)
-        except Exception:  # a sequence had arguments that its method does not take; the parser starts anew
+            return self._parser.send(data)
+        except Exception:  # a sequence had arguments that its method does not take
+            self._initialize_parser()
             return self._taking_plain_text
+
+
+class _Unmarked(set[int]):
+    """No rows, whichever are added: pyte marks those that are to be drawn anew, which nobody looks at here."""
+
+    def add(self, row: int) -> None:
+        pass
+
+    def update(self, *rows: Iterable[int]) -> None:
+        pass
+
+
+_UNMARKED = _Unmarked()
 
 
 def _moving(of: str, name: str) -> Any:
@@ -107,6 +123,8 @@ class _Screen(pyte.Screen):
     Only the text counts, not its colours. Work that a few bytes can cause is limited.
     """
 
+    default_char = pyte.screens.Char(" ")
+    dirty = property(lambda self: _UNMARKED, lambda self, rows: None)
     _main: tuple[Any, Any] | None = None
     _moved = 0
 
@@ -115,20 +133,32 @@ class _Screen(pyte.Screen):
         lines = (self.buffer[y] for y in range(self.lines))
         return ["".join(line[x].data for x in range(self.columns)).rstrip() for line in lines]
 
-    index = _moving("lines", "index")
     reverse_index = _moving("lines", "reverse_index")
     insert_lines = _moving("lines", "insert_lines")
     insert_characters = _moving("columns", "insert_characters")
     delete_characters = _moving("columns", "delete_characters")
     erase_characters = _moving("columns", "erase_characters")
-    erase_in_line = _moving("columns", "erase_in_line")
     reset = _moving("lines", "reset")
 
-    def delete_lines(self, *args: Any) -> None:
+    def index(self) -> None:
         self._move(self.lines)
-        for row in range(self.lines):
-            self.buffer[row]  # made if there is none: pyte moves no row up that was never written to
-        super().delete_lines(*args)
+        top, bottom = self.margins or (0, self.lines - 1)
+        if self.cursor.y == bottom:
+            self._move_up(top, bottom, 1)
+        else:
+            self.cursor_down()
+
+    def delete_lines(self, count: int | None = None, /) -> None:
+        self._move(self.lines)
+        top, bottom = self.margins or (0, self.lines - 1)
+        if top <= self.cursor.y <= bottom:
+            self._move_up(self.cursor.y, bottom, count or 1)  # pyte moves no row up that was never written to
+            self.carriage_return()
+
+    def erase_in_line(self, how: int = 0, private: bool = False, /) -> None:
+        self._move(self.columns)
+        columns = {0: range(self.cursor.x, self.columns), 1: range(self.cursor.x + 1), 2: range(self.columns)}[how]
+        self.buffer[self.cursor.y].update(dict.fromkeys(columns, self.cursor.attrs))
 
     def set_mode(self, *modes: int, **kwargs: Any) -> None:
         self._move(self.lines)
@@ -143,7 +173,6 @@ class _Screen(pyte.Screen):
         if kwargs.get("private") and self._main is not None and any(mode in _ALTERNATE_SCREENS for mode in modes):
             self.buffer, self.cursor = self._main
             self._main = None
-            self.dirty.update(range(self.lines))
 
     def draw(self, data: str) -> None:
         if not data.isascii():
@@ -167,6 +196,17 @@ class _Screen(pyte.Screen):
     @staticmethod
     def _of_text(modes: tuple[int, ...]) -> list[int]:
         return [mode for mode in modes if mode != _REVERSE_VIDEO]
+
+    def _move_up(self, top: int, bottom: int, count: int) -> None:
+        """Moves the rows from `top` to `bottom` up by `count`; those that were never written to are not there."""
+        count = min(count, bottom + 1 - top)
+        moved = {
+            row - count if top <= row <= bottom else row: cells
+            for row, cells in self.buffer.items()
+            if not top <= row < top + count
+        }
+        self.buffer.clear()
+        self.buffer.update(moved)
 
     def _move(self, cells: int) -> None:
         self._moved += cells

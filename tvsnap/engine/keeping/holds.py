@@ -72,6 +72,7 @@ class Holds:
         self._files: list[Path] = []
         self._unseen: list[mmap.mmap] = []
         self._free: list[Hold] = []
+        self._unused: Iterator[Hold] = iter(())
         descriptor = os.open(home / "run" / "evictions", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if os.fstat(descriptor).st_size < _COUNT.size:
@@ -83,9 +84,13 @@ class Holds:
     def add(self) -> Hold:
         """Returns a place for a rollout of this process to publish its states."""
         with self._lock:
-            if not self._free:
-                self._grow()
-            return self._free.pop()
+            if self._free:
+                return self._free.pop()
+            hold = next(self._unused, None)
+            if hold is None:
+                self._unused = self._grow()
+                hold = next(self._unused)
+            return hold
 
     def remove(self, hold: Hold) -> None:
         """Takes back a place that `add` returned."""
@@ -150,14 +155,15 @@ class Holds:
                 path.unlink(missing_ok=True)
             self._files.clear()
 
-    def _grow(self) -> None:
+    def _grow(self) -> Iterator[Hold]:
+        """Returns the places of one more file, each made when a rollout needs it."""
         size = 2 * STATE * ROLLOUTS
         try:
             memory = self._map(self._directory / f"{self._owner}.{len(self._files)}", size)
         except OSError:  # a full disk must not fail a rollout: then only this process knows where it stands
             memory = mmap.mmap(-1, size)
             self._unseen.append(memory)
-        self._free += [Hold(memory, 2 * STATE * number) for number in range(ROLLOUTS)]
+        return (Hold(memory, 2 * STATE * number) for number in range(ROLLOUTS))
 
     def _map(self, path: Path, size: int) -> mmap.mmap:
         """Maps a new file into memory; raises OSError if that fails."""

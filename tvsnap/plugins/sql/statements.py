@@ -29,6 +29,9 @@ LONGEST = 100_000
 _LONGEST_PARSED = 10_000
 """A limit for sqlglot, in characters, as DEEPEST is: its time may grow disproportionately."""
 
+_LONGEST_REMEMBERED = 10_000
+"""The most characters of a query whose words are remembered, as each word takes some 200 bytes of memory."""
+
 _ORDER: tuple[Kind, ...] = ("read", "write", "other")
 
 _QUERIES = frozenset({"select", "values", "with", "table"})
@@ -64,9 +67,13 @@ def effects(query: str, dialect: SystemName) -> Effects:
     return _effects(query, dialect)
 
 
-@lru_cache(maxsize=16)
 def statements(query: str, dialect: SystemName) -> tuple[Statement, ...]:
     """Returns the statements of a query; raises Unreadable if it cannot be split with certainty."""
+    return (_statements if len(query) <= _LONGEST_REMEMBERED else _statements.__wrapped__)(query, dialect)
+
+
+@lru_cache(maxsize=16)
+def _statements(query: str, dialect: SystemName) -> tuple[Statement, ...]:
     return tuple(Statement(part, query, dialect) for part in _split(lexemes(query, dialect)))
 
 

@@ -102,6 +102,7 @@ class Holders:
         self._works = ADDITION in criu.additions
         self._jobs: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._left: list[Cgroup] = []  # what could not be removed; is looked at once the thread has ended
 
     def lent(self, snapshot: str) -> contextlib.AbstractContextManager[int | None]:
         """Yields the descriptor by which a holder of a verified snapshot is asked; None if its memory is not held.
@@ -157,6 +158,9 @@ class Holders:
         if thread:
             self._jobs.put(None)
             thread.join()
+        while self._left:
+            with contextlib.suppress(OSError):  # the next process takes it for a dead owner's
+                self._left.pop().destroy()
 
     # -- one holder -------------------------------------------------------------------------------------------------
 
@@ -270,7 +274,18 @@ class Holders:
         """Has a holder end, which it does when nobody can ask it any more."""
         holder.channel.close()
         os.close(holder.parts)
-        self._jobs.put(lambda: _end(holder))
+        self._jobs.put(lambda: self._finish(holder))
+
+    def _finish(self, holder: _Holder) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            holder.process.wait(_ENDED_WITHIN)
+        gone = False
+        with contextlib.suppress(OSError):
+            gone = holder.cgroup.destroy()
+        if not gone:
+            self._left.append(holder.cgroup)
+        holder.process.kill()
+        holder.process.wait()
 
     # -- the thread with which all of them end ----------------------------------------------------------------------
 
@@ -306,12 +321,3 @@ def _empty_file() -> int:
 
 def _is_held(future: Future[_Holder]) -> bool:
     return future.done() and future.exception() is None
-
-
-def _end(holder: _Holder) -> None:
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        holder.process.wait(_ENDED_WITHIN)
-    with contextlib.suppress(OSError):  # the rest of the group goes with those of its owner
-        holder.cgroup.destroy()
-    holder.process.kill()
-    holder.process.wait()
