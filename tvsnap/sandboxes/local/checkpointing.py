@@ -16,7 +16,7 @@ from pathlib import Path
 from tvsnap.host import attempts, native
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
-from tvsnap.model.errors import CheckpointFailed, NotCheckpointable, SnapshotUnusable
+from tvsnap.model.errors import CheckpointFailed, InfrastructureError, NotCheckpointable, SnapshotUnusable
 from tvsnap.model.images import UID_BASE, UID_COUNT
 from tvsnap.model.observations import Captures, SnapshotInfo
 from tvsnap.sandboxes.criu import changes, fidelity, interrupted_calls, pages
@@ -76,12 +76,10 @@ class Taker:
     def begin_at(self, sandbox: LocalSandbox, snapshot: str) -> None:
         """Notes that a sandbox has come from a verified snapshot just now, and that no client is connected to it."""
         sandbox.base, pids = None, sandbox.cgroup.pids()
-        noted = self.snapshots.noted(snapshot).repairs
-        plain = self.snapshots.is_plain(snapshot) and all(isinstance(one, Directories) for one in noted)
-        if not plain or len(pids) != _OURS:
+        if not self.snapshots.is_plain(snapshot) or len(pids) != _OURS:
             return
         frame = Frame(sorted(pids, key=lambda pid: pid != sandbox.init))
-        with contextlib.suppress(OSError), self.snapshots.processes(snapshot) as images:
+        with contextlib.suppress(OSError, InfrastructureError), self.snapshots.processes(snapshot) as images:
             if frame.is_valid and changes.holds(images, frame):
                 sandbox.base = Base(snapshot, frame)
 

@@ -34,6 +34,7 @@ from tvsnap.sandboxes.criu import pages
 from tvsnap.sandboxes.kernel import paths
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
 from tvsnap.sandboxes.repairs.all import Noted
+from tvsnap.sandboxes.repairs.directory_times import Directories
 from tvsnap.sandboxes.sealing import (
     DISK_ERRORS,
     Stamp,
@@ -317,9 +318,9 @@ class Snapshots:
         return entry.noted
 
     def is_plain(self, snapshot: str) -> bool:
-        """Whether a verified snapshot is known to hold PID 1 and an idle shell, and no other process."""
+        """Whether a verified snapshot holds PID 1, an idle shell, and nothing to bring back but times of directories."""
         entry = self._sound.get(snapshot)
-        return entry is not None and entry.plain
+        return entry is not None and entry.plain and all(isinstance(one, Directories) for one in entry.noted.repairs)
 
     def image_checksums(self, snapshot: str) -> dict[str, list[int]]:
         """Returns size and checksum of CRIU's images of a snapshot, by name; raises the errors of `manifest`."""
