@@ -318,7 +318,7 @@ class Snapshots:
         return entry.noted
 
     def is_plain(self, snapshot: str) -> bool:
-        """Whether a verified snapshot holds PID 1 and an idle shell; it brings back no more than times of directories."""
+        """Whether a verified snapshot holds PID 1 and an idle shell, and brings back at most times of directories."""
         entry = self._sound.get(snapshot)
         return entry is not None and entry.plain and all(isinstance(one, Directories) for one in entry.noted.repairs)
 
