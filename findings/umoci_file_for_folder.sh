@@ -17,17 +17,19 @@ quiet umoci unpack --image image:empty first
 mkdir first/rootfs/task first/rootfs/logs
 touch first/rootfs/task/notes first/rootfs/logs/one first/rootfs/logs/two
 quiet umoci repack --image image:folders first
-ls image/blobs/sha256 >before
+mkdir before
+cp image/blobs/sha256/* before
 quiet umoci unpack --image image:folders second
 rm -r second/rootfs/task second/rootfs/logs
-echo done >second/rootfs/task
+echo "done" >second/rootfs/task
 mkdir second/rootfs/logs
+touch -d 2020-01-01 second/rootfs/logs # umoci compares seconds
 quiet umoci repack --image image:file second
-for blob in $(ls image/blobs/sha256 | grep -vxFf before); do
-    tar -tzf "image/blobs/sha256/$blob" >names 2>/dev/null || continue
+for blob in image/blobs/sha256/*; do
+    [ ! -e "before/${blob##*/}" ] && tar -tzf "$blob" >names 2>/dev/null || continue
     seen "the layer" "$(grep -v '^\.$' names | sort | xargs)" "logs/ logs/.wh.one logs/.wh.two task task/.wh.notes"
     mkdir -p out
-    tar -xzf "image/blobs/sha256/$blob" -C out 2>errors && status=0 || status=$?
+    tar -xzf "$blob" -C out 2>errors && status=0 || status=$?
     seen "GNU tar" "$status $(sed -n 's/^tar: \(.*Cannot open\)/\1/p' errors)" "2 task/.wh.notes: Cannot open: Not a directory"
 done
 quiet umoci unpack --image image:file third
