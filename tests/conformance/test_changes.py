@@ -11,8 +11,9 @@ from tests.conformance.heap import backend_with
 from tests.conformance.helpers import Lab, sh
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.model.observations import SnapshotInfo
-from tvsnap.sandboxes.criu import pages
+from tvsnap.sandboxes.criu import changes, pages
 from tvsnap.sandboxes.local.backend import LocalBackend
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.protocol import Sandbox
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="other processes cannot be compared")
@@ -33,6 +34,14 @@ def take_changes(lab: Lab, sandbox: Sandbox, is_whole: Callable[[SnapshotInfo], 
     raise AssertionError("20 snapshots were whole, one after the other")
 
 
+def has_registers_of_its_own(lab: Lab, info: SnapshotInfo, earlier: str) -> bool:
+    assert isinstance(lab.backend, LocalBackend)
+    images = lab.backend._snapshots.images
+    return any(
+        (images(earlier) / core.name).stat().st_ino != core.stat().st_ino for core in images(info.id).glob("core-*.img")
+    )
+
+
 HELD = "exec 3> /tmp/held"
 
 
@@ -44,15 +53,16 @@ def is_whole(local_lab: Lab) -> Callable[[SnapshotInfo], bool]:
 
 
 @pytest.fixture
-def begun(local_lab: Lab) -> Sandbox:
+def begun(local_lab: Lab) -> LocalSandbox:
     """A sandbox that has a snapshot."""
     sandbox = local_lab.start()
     sh(sandbox, "cd /root; a=1; echo a > a")
     take(local_lab, sandbox)
+    assert isinstance(sandbox, LocalSandbox)
     return sandbox
 
 
-def test_a_chain_of_forks(local_lab: Lab, begun: Sandbox, is_whole: Callable[[SnapshotInfo], bool]) -> None:
+def test_a_chain_of_forks(local_lab: Lab, begun: LocalSandbox, is_whole: Callable[[SnapshotInfo], bool]) -> None:
     """Each snapshot has the changes of all before it, however many of these are deleted."""
     sandbox, taken = begun, []
     for number in range(6):
@@ -69,7 +79,9 @@ def test_a_chain_of_forks(local_lab: Lab, begun: Sandbox, is_whole: Callable[[Sn
     assert sh(last, "(exit 3); echo $?; v1=y; echo $v1$v5") == "3\nyxxxxx\n"
 
 
-def test_siblings_and_what_goes_on(local_lab: Lab, begun: Sandbox, is_whole: Callable[[SnapshotInfo], bool]) -> None:
+def test_siblings_and_what_goes_on(
+    local_lab: Lab, begun: LocalSandbox, is_whole: Callable[[SnapshotInfo], bool]
+) -> None:
     """A sandbox goes on after a snapshot, and snapshots of its past and of its forks stay as they are."""
     infos = []
     for value in "bcd":
@@ -82,16 +94,20 @@ def test_siblings_and_what_goes_on(local_lab: Lab, begun: Sandbox, is_whole: Cal
     assert sh(begun, "echo $a") == "d\n"
 
 
-def test_registers(local_lab: Lab, begun: Sandbox, is_whole: Callable[[SnapshotInfo], bool]) -> None:
+def test_registers(local_lab: Lab, begun: LocalSandbox, is_whole: Callable[[SnapshotInfo], bool]) -> None:
     """Programs of many kinds leave the shell with registers of many kinds."""
     commands = (
         "case x in x) :;; esac", "for i in 1 2 3; do :; done", "x=$(echo a | tr a b)", "[[ a =~ (.) ]]", "((y=3*4))",
         "read z <<< word", "echo {1..400} > /dev/null", "printf -v p %05d 7", "trap - INT", "set -- q r",
+        f"cat > /tmp/long <<'EOF'\n{'line' * 2500}\nEOF", f"cat > /tmp/lines <<'EOF'\n{'line\n' * 2000}EOF",
     )  # fmt: skip
+    written = 0
     for command in commands:
         sh(begun, command)
-        fork = local_lab.fork(take(local_lab, begun))
+        fork = local_lab.fork(info := take_changes(local_lab, begun, is_whole))
+        written += begun.base is not None and has_registers_of_its_own(local_lab, info, begun.base.snapshot)
         assert sh(fork, "echo $a; (exit 4); echo $?") == "1\n4\n", command
+    assert written, "no command has left the shell with other registers"
     assert sh(fork, "echo $x ${BASH_REMATCH[1]} $y $z $p $*") == "b a 12 word 00007 q r\n"
 
 
@@ -111,7 +127,12 @@ def test_registers(local_lab: Lab, begun: Sandbox, is_whole: Callable[[SnapshotI
     ],
 )
 def test_other_changes(
-    local_lab: Lab, begun: Sandbox, is_whole: Callable[[SnapshotInfo], bool], change: str, check: str, expected: str
+    local_lab: Lab,
+    begun: LocalSandbox,
+    is_whole: Callable[[SnapshotInfo], bool],
+    change: str,
+    check: str,
+    expected: str,
 ) -> None:
     """What is more than memory is in a whole dump; a second change on top of it, too, is in the fork."""
     sh(begun, change)
@@ -123,14 +144,14 @@ def test_other_changes(
     assert sh(local_lab.fork(second), f"echo $a; {check}") == "2\n" + expected
 
 
-def test_data_in_a_pipe_of_the_same_length(local_lab: Lab, begun: Sandbox) -> None:
+def test_data_in_a_pipe_of_the_same_length(local_lab: Lab, begun: LocalSandbox) -> None:
     sh(begun, "mkfifo p; exec 4<>p; echo x >&4")
     take(local_lab, begun)
     sh(begun, "read -r line <&4; echo y >&4")
     assert sh(local_lab.fork_of(begun), "read -r line <&4; echo $line") == "y\n"
 
 
-def test_shared_memory(local_lab: Lab, begun: Sandbox) -> None:
+def test_shared_memory(local_lab: Lab, begun: LocalSandbox) -> None:
     """Objects of System V are in no page of a process."""
     sh(begun, "python3 -c 'import ctypes; print(ctypes.CDLL(None).shmget(77, 4096, 0o1600))'")
     fork = local_lab.fork_of(begun)
@@ -139,7 +160,7 @@ def test_shared_memory(local_lab: Lab, begun: Sandbox) -> None:
     assert sh(local_lab.fork_of(fork), "tail -n +2 /proc/sysvipc/shm | wc -l") == "0\n"
 
 
-def test_clocks_go_on(local_lab: Lab, begun: Sandbox, is_whole: Callable[[SnapshotInfo], bool]) -> None:
+def test_clocks_go_on(local_lab: Lab, begun: LocalSandbox, is_whole: Callable[[SnapshotInfo], bool]) -> None:
     """Time in a fork counts from its snapshot, not from the earlier one."""
     clock = "python3 -c 'import time; print(time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME))'"
     sh(begun, "sleep 3")
@@ -161,7 +182,7 @@ def test_an_earlier_snapshot_that_is_gone(local_lab: Lab, is_whole: Callable[[Sn
     assert [sh(local_lab.fork(info), "echo $a") for info in (second, third)] == ["3\n", "4\n"]
 
 
-def test_a_library_written_in_place(local_lab: Lab, begun: Sandbox) -> None:
+def test_a_library_written_in_place(local_lab: Lab, begun: LocalSandbox) -> None:
     """The shell has the old one mapped, and a fork would map the new one."""
     name = sh(begun, "grep -o '/[^ ]*libc[.]so[^ ]*' /proc/$$/maps | head -1").strip()
     sh(begun, f'python3 -c \'open("{name}", "r+b").write(b"\\x7fELX")\'; :')
@@ -192,3 +213,16 @@ def test_a_shell_that_is_starting(local_lab: Lab) -> None:
         sh(sandbox, f"a={number}")
         forks.append(local_lab.fork_of(sandbox))
     assert [sh(fork, "echo $a") for fork in forks] == [f"{number}\n" for number in range(8)]
+
+
+def test_a_process_that_was_dumped_on_its_way(local_lab: Lab, begun: LocalSandbox) -> None:
+    """A shell that waits in another place than it was dumped in has run since."""
+    assert isinstance(local_lab.backend, LocalBackend)
+    assert begun.base is not None
+    with local_lab.backend._snapshots.processes(begun.base.snapshot) as images:
+        assert changes.holds(images, begun.base.frame)
+    info = take(local_lab, begun)
+    core = next(local_lab.backend._snapshots.images(info.id).glob("core-??.img"))
+    core.write_bytes(changes._with_registers(core.read_bytes(), {19: 4096}))
+    with local_lab.backend._snapshots.processes(info.id) as images:
+        assert not changes.holds(images, begun.base.frame)
