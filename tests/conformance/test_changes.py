@@ -64,7 +64,8 @@ def begun(local_lab: Lab) -> LocalSandbox:
 
 def test_a_chain_of_forks(local_lab: Lab, begun: LocalSandbox, is_whole: Callable[[SnapshotInfo], bool]) -> None:
     """Each snapshot has the changes of all before it, however many of these are deleted."""
-    sandbox, taken = begun, []
+    sandbox: Sandbox = begun
+    taken: list[SnapshotInfo] = []
     for number in range(6):
         sh(sandbox, f"v{number}={'x' * number}; f{number}() {{ echo f{number}; }}; echo {number} > n{number}; rm -f a")
         taken.append(take_changes(local_lab, sandbox, is_whole))
