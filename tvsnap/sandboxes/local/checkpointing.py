@@ -45,6 +45,8 @@ _OURS = 2
 """tvsnap's own processes in every sandbox: PID 1 and the shell."""
 _OBJECTS = ("shm", "sem", "msg")
 """Kinds of objects of System V."""
+_MOST_COMPARED = 16 << 20
+"""Bytes of pages of a shell up to which they are compared here, all at once; with more, CRIU does it in parts."""
 _STARTUP_FILE = ("etc", "bash.bashrc")
 """A file that every interactive bash reads, also a bare one, if the distribution's bash does so."""
 
@@ -76,7 +78,8 @@ class Taker:
     def begin_at(self, sandbox: LocalSandbox, snapshot: str) -> None:
         """Notes that a sandbox has come from a verified snapshot just now, and that no client is connected to it."""
         sandbox.base, pids = None, sandbox.cgroup.pids()
-        if not self.snapshots.is_plain(snapshot) or len(pids) != _OURS:
+        small = self.snapshots.pages(snapshot) <= _MOST_COMPARED
+        if not small or not self.snapshots.is_plain(snapshot) or len(pids) != _OURS:
             return
         frame = Frame(sorted(pids, key=lambda pid: pid != sandbox.init))
         with contextlib.suppress(OSError, InfrastructureError), self.snapshots.processes(snapshot) as images:
