@@ -3,6 +3,9 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/kcmp.h>
+#include <linux/sockios.h>
+#include <linux/un.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +19,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-enum { MOST_FILES = 4096, MOST_ATTRIBUTES = 16384 };
+enum { MOST_FILES = 4096, MOST_COMPARED = 64, MOST_ATTRIBUTES = 16384 };
 enum { GET_WRITE_HINT = 1035 }; /* F_GET_RW_HINT; newer than the headers of some systems */
 
 static bool add_terminal(struct text *to, int fd, const struct termios *modes) {
@@ -103,7 +106,8 @@ bool add_place(struct text *to, const struct process *p, const char *name) {
     struct stat about;
     if (!add_target(to, p, name, target) || (p->exact && is_deleted(target))) return false;
     /* The system call, since only C libraries of 2021 and later have fstatat under one name. */
-    return syscall(SYS_newfstatat, p->directory, name, &about, 0) == 0 && add_identity(to, &about);
+    return syscall(SYS_newfstatat, p->directory, name, &about, 0) == 0 && add_identity(to, &about) &&
+           (!p->exact || add_line(to, "mode %o\n", about.st_mode)); /* CRIU restores no process whose files have another */
 }
 
 /* Whether nothing of an open file can change that is not added here, apart from what is in the file: for rewind_see. */
@@ -121,6 +125,16 @@ static bool is_told(int fd, const struct stat *about, const char *target) {
     }
 }
 
+/* Adds the mode and owners of the file that a Unix socket is bound to, which CRIU makes again. */
+static bool add_bound_file(struct text *to, int fd) {
+    struct stat about;
+    int file = ioctl(fd, SIOCUNIXFILE);
+    bool good = file >= 0 && syscall(SYS_fstat, file, &about) == 0 &&
+                add_line(to, "bound to %o of %u:%u\n", about.st_mode, about.st_uid, about.st_gid);
+    if (file >= 0) close(file);
+    return good;
+}
+
 /* Adds all that is known of a descriptor, by a duplicate of it. */
 static bool add_descriptor(struct text *to, const struct process *p, int number) {
     char name[64], target[PATH_MAX] = "";
@@ -130,9 +144,22 @@ static bool add_descriptor(struct text *to, const struct process *p, int number)
     bool good = fd >= 0 && syscall(SYS_fstat, fd, &about) == 0 && add_target(to, p, name, target) && add_identity(to, &about) &&
                 add_line(to, "mode %o of %u:%u\n", about.st_mode, about.st_uid, about.st_gid);
     bool in_memory = strncmp(target, "/memfd:", 7) == 0;
-    good = good && (!p->exact || is_told(fd, &about, target)) && add_info(to, p, number, p->exact && !in_memory) &&
+    good = good && (!p->exact || is_told(fd, &about, target)) &&
+           (!p->exact || !S_ISSOCK(about.st_mode) || add_bound_file(to, fd)) && add_info(to, p, number, p->exact && !in_memory) &&
            add_open_file(to, fd, &about, in_memory);
     if (fd >= 0) close(fd);
+    return good;
+}
+
+/* Adds which descriptors are duplicates of one another: these share the position and the flags. */
+static bool add_duplicates(struct text *to, const struct process *p, const int *numbers, size_t count) {
+    bool good = count <= MOST_COMPARED;
+    for (size_t i = 1; good && i < count; i++) {
+        long other = 1;
+        size_t first = 0;
+        while (first < i && (other = syscall(SYS_kcmp, p->pid, p->pid, KCMP_FILE, numbers[first], numbers[i])) > 0) first++;
+        good = other >= 0 && (first == i || add_line(to, "%d is %d\n", numbers[i], numbers[first]));
+    }
     return good;
 }
 
@@ -153,6 +180,7 @@ bool add_descriptors(struct text *to, const struct process *p) {
     else if (fd >= 0) close(fd);
     if (good) qsort(numbers, count, sizeof *numbers, by_number);
     for (size_t i = 0; good && i < count; i++) good = add_descriptor(to, p, numbers[i]);
+    good = good && (!p->exact || add_duplicates(to, p, numbers, count));
     free(numbers);
     return good;
 }

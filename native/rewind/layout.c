@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -45,6 +46,15 @@ static bool add_mapping(struct layout *to, const struct told *m) {
     return true;
 }
 
+/* Adds the mode and the size of a mapped file: CRIU restores no process whose files have others. */
+static bool add_mapped_file(struct text *to, const struct process *p, const struct told *m) {
+    struct stat about;
+    char name[64];
+    snprintf(name, sizeof name, "map_files/%lx-%lx", m->start, m->end);
+    return syscall(SYS_newfstatat, p->directory, name, &about, 0) == 0 &&
+           add_line(to, "mode %o, %ld bytes\n", about.st_mode, (long)about.st_size);
+}
+
 /* Adds a mapping to those that are inspected; the heap and the stack only up to the limits in `to`. */
 static bool take_mapping(struct process *p, struct layout *to, struct told m, struct reason *why) {
     uint64_t start = m.start, end = m.end;
@@ -60,6 +70,8 @@ static bool take_mapping(struct process *p, struct layout *to, struct told m, st
     bool of_the_kernel = strncmp(m.name, "[vvar", 5) == 0 || strcmp(m.name, "[vsyscall]") == 0;
     if (m.rights[3] == 's' && m.rights[1] == 'w') return fail(why, "process %d shares memory with others", p->pid);
     if (p->exact && is_deleted(m.name)) return fail(why, "process %d has mapped a deleted file", p->pid);
+    if (p->exact && isxdigit((unsigned char)*m.name) && !add_mapped_file(&to->fixed, p, &m))
+        return fail(why, "a file that process %d has mapped cannot be looked at", p->pid);
     bool seen = !of_the_kernel && m.rights[3] != 's' && (m.rights[0] == 'r' || m.rights[1] == 'w');
     if (seen && (m.start >= m.end || !add_mapping(to, &m))) return fail(why, "there is no memory for a mapping");
     if (seen && (to->span += m.end - m.start) > MOST_SPAN) return fail(why, "process %d maps more than is looked through", p->pid);

@@ -145,6 +145,47 @@ def test_other_changes(
     assert sh(local_lab.fork(second), f"echo $a; {check}") == "2\n" + expected
 
 
+@pytest.mark.parametrize(
+    ("change", "check", "expected"),
+    [
+        ("chmod 700 .", "stat -c %a .", "700\n"),
+        ("chmod 711 /", "stat -c %a /", "711\n"),
+        ("chmod 711 /usr/bin/bash", "stat -c %a /usr/bin/bash", "711\n"),
+        ("chmod 711 $(grep -m 1 -o '/[^ ]*libc[.]so[^ ]*' /proc/$$/maps)", "true", ""),
+        ("chmod 770 /run/tvsnap/control; chown 5 $_", "stat -c '%a %u' /run/tvsnap/control", "770 5\n"),
+    ],
+)
+def test_modes_of_files_in_use(local_lab: Lab, begun: LocalSandbox, change: str, check: str, expected: str) -> None:
+    """CRIU expects those of the dump, and gives a socket's file those again."""
+    sh(begun, change)
+    assert sh(local_lab.fork(take(local_lab, begun)), check) == expected
+
+
+@pytest.mark.parametrize(("before", "after", "position"), [("<.", "<&3", 7), ("<&3", "<.", 0)])
+def test_duplicates_of_descriptors(local_lab: Lab, begun: LocalSandbox, before: str, after: str, position: int) -> None:
+    """They have the position of the first one, which is no property of any one of them."""
+    sh(begun, f"exec 3<. 4{before}")
+    take(local_lab, begun)
+    sh(begun, f"exec 4{after}")
+    fork = local_lab.fork(take(local_lab, begun))
+    assert sh(fork, "python3 -c 'import os; os.lseek(3, 7, 0); print(os.lseek(4, 0, 1))'") == f"{position}\n"
+
+
+@pytest.mark.parametrize("image", ["pagemap-16.img", "core-16.img", "mm-16.img", "files.img", "timens-0.img"])
+def test_a_damaged_earlier_snapshot(local_lab: Lab, image: str) -> None:
+    """Its images are in no later one."""
+    sandbox = local_lab.start()
+    sh(sandbox, "a=1")
+    first = take(local_lab, sandbox)
+    assert isinstance(local_lab.backend, LocalBackend)
+    path = local_lab.backend._snapshots.images(first.id) / image
+    data = path.read_bytes()
+    path.write_bytes(data[:9] + bytes([data[9] ^ 0xFF]) + data[10:])
+    sh(sandbox, "b=2")
+    second = take(local_lab, sandbox)
+    assert sh(local_lab.fork(second), "echo $a$b") == "12\n"
+
+
 def test_data_in_a_pipe_of_the_same_length(local_lab: Lab, begun: LocalSandbox) -> None:
     sh(begun, "mkfifo p; exec 4<>p; echo x >&4")
     take(local_lab, begun)

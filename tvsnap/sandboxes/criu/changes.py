@@ -13,7 +13,8 @@ import os
 import re
 import struct
 import time
-from collections.abc import Collection, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -95,12 +96,12 @@ def holds(dump: int, frame: Frame) -> bool:
     return True
 
 
-def write(earlier: int, there: Collection[str], images: int, processes: Sequence[Memory]) -> dict[str, str]:
+def write(earlier: int, there: Mapping[str, Sequence[int]], images: int, processes: Sequence[Memory]) -> dict[str, str]:
     """Writes a dump.
 
     Args:
         earlier: a descriptor of the directory of the earlier dump.
-        there: the names of its files.
+        there: the sizes and CRC-32s of its files, by name.
         images: a descriptor of an empty directory.
         processes: all processes of the sandbox, PID 1 first; they stand still.
 
@@ -109,22 +110,23 @@ def write(earlier: int, there: Collection[str], images: int, processes: Sequence
 
     Raises:
         OSError: the earlier dump is gone, or the disk is full.
-        UnknownFormat: the earlier dump has another format.
+        UnknownFormat: the earlier dump has another format, or is damaged.
     """
+    read = partial(_read_sound, earlier, there)
     if unknown := [name for name in there if not _KNOWN.fullmatch(name)]:
         raise UnknownFormat(f"it has {unknown[0]}")
-    new = {_CLOCKS_IMAGE: _with_clocks(_read(earlier, _CLOCKS_IMAGE), processes[0].pid)}
+    new = {_CLOCKS_IMAGE: _with_clocks(read(_CLOCKS_IMAGE), processes[0].pid)}
     lent = {name: name for name in there if name.startswith(_BESIDE)}
     for process in processes:
         number = procfs.inner_pid(process.pid)
         pagemap = f"pagemap-{number}.img"
-        pages = _pages_name(_read(earlier, pagemap))
+        pages = _pages_name(read(pagemap))
         if _BESIDE + pagemap not in there:
             lent |= {_BESIDE + pagemap: pagemap, _BESIDE + pages: pages}
-        new[pagemap], new[pages] = _changed_pages(earlier, lent[_BESIDE + pagemap], process)
+        new[pagemap], new[pages] = _changed_pages(read, lent[_BESIDE + pagemap], process)
         if process.registers:
             core = f"core-{number}.img"
-            new[core] = _with_registers(_read(earlier, core), process.registers)
+            new[core] = _with_registers(read(core), process.registers)
     if lacking := new.keys() - set(there):
         raise UnknownFormat(f"it lacks {min(lacking)}")
     lent |= {name: name for name in there if name not in new}
@@ -141,6 +143,16 @@ def write(earlier: int, there: Collection[str], images: int, processes: Sequence
 def _read(directory: int, name: str) -> bytes:
     with open(name, "rb", buffering=0, opener=partial(os.open, dir_fd=directory)) as file:
         return file.readall()
+
+
+def _read_sound(directory: int, there: Mapping[str, Sequence[int]], name: str) -> bytes:
+    """Returns the contents of an image; raises UnknownFormat if they are not what was written."""
+    if name not in there:
+        raise UnknownFormat(f"it lacks {name}")
+    data = _read(directory, name)
+    if [len(data), zlib.crc32(data)] != [*there[name]]:
+        raise UnknownFormat(f"{name} is damaged")
+    return data
 
 
 def _messages(data: bytes) -> list[bytes]:
@@ -164,10 +176,10 @@ def _pages_name(pagemap: bytes) -> str:
     return f"pages-{_TYPES['PagesHead'].FromString(_messages(pagemap)[0]).pages_id}.img"
 
 
-def _changed_pages(directory: int, name: str, process: Memory) -> tuple[bytes, bytes]:
+def _changed_pages(read: Callable[[str], bytes], name: str, process: Memory) -> tuple[bytes, bytes]:
     """Returns the images with the pages of a process, beside those of a whole dump, which lists its own in `name`."""
-    pagemap = _read(directory, name)
-    pages = _read(directory, os.path.join(os.path.dirname(name), _pages_name(pagemap)))
+    pagemap = read(name)
+    pages = read(os.path.join(os.path.dirname(name), _pages_name(pagemap)))
     head, *entries = _messages(pagemap)
     before: dict[int, int] = {}  # where pages lie in `pages`, by address
     at = 0

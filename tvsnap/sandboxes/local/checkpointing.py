@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,6 +110,7 @@ class Taker:
         with self.snapshots.unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
             (unfinished / "criu").mkdir()
             (unfinished / "criu").chmod(0o755)
+            self.snapshots.check(base.snapshot)  # the new one has images of it, and is taken for sound
             there = self.snapshots.image_checksums(base.snapshot)
             lent: dict[str, str] = {}
             noted: list[Noted] = []
@@ -253,7 +254,7 @@ class Taker:
             return finish([SHELL], Captures(shell=True), 0.0, (), noted)
 
 
-def _written(earlier: int, there: Collection[str], images: int, processes: list[Memory]) -> dict[str, str]:
+def _written(earlier: int, there: Mapping[str, list[int]], images: int, processes: list[Memory]) -> dict[str, str]:
     """See `changes.write`; raises _MoreHasChanged for its errors, such as an earlier snapshot that was deleted."""
     try:
         return changes.write(earlier, there, images, processes)
