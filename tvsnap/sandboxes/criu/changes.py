@@ -26,7 +26,7 @@ from tvsnap.sandboxes.looks.frame import PAGE, REGISTERS, Frame, Memory
 _HEAD = struct.Struct("<II")  # the two magic numbers of an image
 _LENGTH = struct.Struct("<I")
 _IN_PARENT, _PRESENT = 1, 4  # flags of pages
-_ANY = (*range(10), *range(11, 15))
+_ANY = frozenset([*range(10), *range(11, 15)])
 """Registers that may differ, in the order of user_regs_struct: r15 to r8, and rcx to rdi. The others tell where a
 process waits.
 """
@@ -71,7 +71,7 @@ class UnknownFormat(Exception):
 
 def is_possible(processes: Sequence[Memory]) -> bool:
     """Whether all processes wait in the same places as in the earlier dump, for the same."""
-    return all(process.registers.keys() <= {*_ANY} for process in processes)
+    return all(process.registers.keys() <= _ANY for process in processes)
 
 
 def holds(dump: int, frame: Frame) -> bool:
@@ -135,7 +135,7 @@ def write(earlier: int, there: Mapping[str, Sequence[int]], images: int, process
     for name, source in lent.items():
         os.link(source, name, src_dir_fd=earlier, dst_dir_fd=images)
     for name, data in new.items():
-        with open(name, "xb", buffering=0, opener=partial(os.open, dir_fd=images)) as file:
+        with open(name, "xb", opener=partial(os.open, dir_fd=images)) as file:  # buffered, so it writes all or raises
             file.write(data)
     return lent
 
