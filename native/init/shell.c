@@ -98,6 +98,8 @@ bool start_shell(void) {
     bool ready = guest.master >= 0 && ioctl(guest.master, TIOCGPTN, &number) == 0 &&
                  ioctl(guest.master, TIOCSPTLCK, &unlock) == 0 && pipe2(wake, O_CLOEXEC) == 0 &&
                  pipe2(report, O_CLOEXEC) == 0;
+    /* Before the fork, since a program that cannot be executed may have ended before PID 1 goes on. */
+    if (ready && write(wake[1], guest.bare ? "bare\n" : "full\n", 5) != 5) die("pipe"); /* it is empty */
     guest.wake = wake[1];
     guest.report = report[0];
     struct winsize size = {.ws_row = guest.rows, .ws_col = guest.columns};
@@ -118,7 +120,6 @@ bool start_shell(void) {
         set_mode(SHELL_STARTING);
         set_nonblocking(guest.master);
         set_nonblocking(guest.wake);
-        if (write(guest.wake, guest.bare ? "bare\n" : "full\n", 5) != 5) die("pipe"); /* it is empty */
         set_nonblocking(guest.report);
         return true;
     }
