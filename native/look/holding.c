@@ -1,10 +1,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
-#include "init/entry.h"
 #include "init/holds.h"
+#include "limit.h"
 #include "look.h"
 #include "memory.h"
 #include "result.h"
@@ -28,10 +27,8 @@ static bool add_holds(struct text *to, struct holding *h, int pid, enum holder k
 
 /* Inspects what processes hold, in at most `seconds` of processor time: a line `PID HOLDS LOCKS` for each. */
 int look_holds(const int *pids, const int *kinds, int count, double seconds, struct told *told) {
-    struct timespec now;
     struct text found = {0};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    struct holding *h = new_holding(nanoseconds(now) + (int64_t)(seconds * 1e9));
+    struct holding *h = new_holding(limit_after(seconds));
     int error = h ? 0 : ENOMEM;
     for (int i = 0; i < count && !error; i++) {
         if (!add_holds(&found, h, pids[i], (enum holder)kinds[i])) error = ENOMEM;

@@ -11,6 +11,7 @@
 #include "error_text.h"
 #include "init/entry.h"
 #include "init/home.h"
+#include "limit.h"
 #include "look.h"
 #include "memory.h"
 
@@ -32,19 +33,13 @@ struct look {
     char path[PATH_MAX]; /* of the current entry */
     dev_t device;
     int64_t settled; /* earlier ctimes are settled */
-    int64_t end;     /* by the thread's CPU clock */
+    int64_t end;     /* see limit.h */
     unsigned count;
     struct attribute_room *room;
     enum look_result result;
     char *why;
     size_t why_room;
 };
-
-static int64_t clock_ns(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return nanoseconds(t);
-}
 
 static void end(struct look *l, enum look_result result, const char *why) {
     if (l->result != LOOK_DONE) return;
@@ -53,7 +48,7 @@ static void end(struct look *l, enum look_result result, const char *why) {
 }
 
 static void keep_time(struct look *l) {
-    if (clock_ns(CLOCK_THREAD_CPUTIME_ID) > l->end) end(l, LOOK_TOO_LONG, "too much time");
+    if (is_over(l->end)) end(l, LOOK_TOO_LONG, "too much time");
 }
 
 static void tell_changed(struct look *l, const struct entry *e, size_t length) {
@@ -188,8 +183,10 @@ int look_files(struct files *files, int directory, double seconds, struct told *
         return LOOK_NOT_ALL;
     }
     l->last = &files->last;
-    l->settled = clock_ns(CLOCK_REALTIME_COARSE) - SETTLES;
-    l->end = clock_ns(CLOCK_THREAD_CPUTIME_ID) + (int64_t)(seconds * 1e9);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    l->settled = nanoseconds(now) - SETTLES;
+    l->end = limit_after(seconds);
     l->why = told->why;
     l->why_room = sizeof told->why;
     walk_all(l, directory);

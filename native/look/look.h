@@ -35,6 +35,8 @@ struct told {
 EXPORTED struct files *look_files_new(void);
 EXPORTED struct files *look_files_copy(const struct files *files);
 EXPORTED int look_files(struct files *files, int directory, double seconds, struct told *told);
+EXPORTED int look_seal(int directory, double seconds, struct told *told);
+EXPORTED int look_contents(int root, const char *paths, int count, size_t most, double seconds, struct told *told);
 EXPORTED int look_holds(const int *pids, const int *kinds, int count, double seconds, struct told *told); /* see holds.h */
 EXPORTED int look_ran(const int *pids, int count, int most, struct told *told);
 EXPORTED int look_threads(int pid, struct told *told);

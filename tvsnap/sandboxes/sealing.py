@@ -21,13 +21,11 @@ from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
 from tvsnap.model.calls import canonical_json
 from tvsnap.model.errors import SnapshotUnusable
-from tvsnap.sandboxes.kernel.allowance import go_on
+from tvsnap.sandboxes.looks import native_look
 
 _CHUNK = 1 << 20
 _SMALL = 16384
 _LONGEST_REASON = 300
-_NAMES = 256
-"""Names between two checks of the time limit."""
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """Errors of writing that do not end by themselves after a moment."""
@@ -103,43 +101,17 @@ def seal(tree: Path) -> tuple[int, int]:
     """Inspects a tree of files that nobody writes to, without reading them or following links.
 
     Returns the bytes that they take on the disk, and a seal that changes when a file in it is written to, added,
-    removed, renamed or replaced, or gets other permissions or another owner. Raises OSError if part is unreadable.
+    removed, renamed or replaced, or gets other permissions or another owner. Raises OSError if part is unreadable, and
+    NotSeen beyond the limit of time.
     """
-    total = crc = 0
-    for path, about in _walk(os.fsencode(tree)):
-        if not stat.S_ISDIR(about.st_mode):
-            total += about.st_blocks * 512
-        fields = (
-            f"{about.st_mode} {about.st_uid} {about.st_gid} {about.st_size} {about.st_ino} {about.st_rdev} "
-            f"{about.st_mtime_ns} {about.st_ctime_ns}"
-        )
-        crc = zlib.crc32(b"%b\0%b\0" % (path, fields.encode()), crc)
-    return total, crc
-
-
-def _walk(tree: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-    """Yields all paths of a tree, relative to it and beginning with itself, in an order that depends only on names."""
-    yield b"", os.lstat(tree)
-    waiting = [(b"", b"")]
-    while waiting:
-        directory = b"".join(waiting.pop())
-        opened = os.open(tree + directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            # Only names are kept: a path may have 4 KiB, and a directory may have many.
-            for number, name in enumerate(sorted(map(os.fsencode, os.listdir(opened)))):
-                if number % _NAMES == 0:
-                    go_on()
-                about = os.stat(name, dir_fd=opened, follow_symlinks=False)
-                yield b"%b/%b" % (directory, name), about
-                if stat.S_ISDIR(about.st_mode):
-                    waiting.append((directory, b"/" + name))
-        finally:
-            os.close(opened)
+    with closing(os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+        return native_look.seal(root)
 
 
 def to_sealed_json(values: Mapping[str, Any]) -> str:
     """Returns plain JSON values as text that includes its own checksum."""
-    return json.dumps({"crc32": zlib.crc32(canonical_json(values).encode()), "values": values})
+    text = canonical_json(values)
+    return f'{{"crc32": {zlib.crc32(text.encode())}, "values": {text}}}'
 
 
 def from_sealed_json(text: str | bytes) -> dict[str, Any]:

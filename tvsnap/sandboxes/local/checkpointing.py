@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from tvsnap.sandboxes.criu.excess import objects, refuse_excess
 from tvsnap.sandboxes.kernel import allowance, paths
 from tvsnap.sandboxes.local.holders import Holders
 from tvsnap.sandboxes.local.sandbox import Base, LocalSandbox
-from tvsnap.sandboxes.local.snapshot_store import SHELL, Snapshots
+from tvsnap.sandboxes.local.snapshot_store import NOTHING_LENT, SHELL, Snapshots
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
 from tvsnap.sandboxes.looks import observe, timers
 from tvsnap.sandboxes.looks.frame import Frame, Memory
@@ -129,7 +129,7 @@ class Taker:
                 raise _MoreHasChanged
             frozen = time.perf_counter() - begin
             observe.wait_for_rest(base.frame.pids)
-            known = {f"criu/{name}": there[source] for name, source in lent.items()}
+            known = self.snapshots.lent(base.snapshot, {f"criu/{name}": f"criu/{at}" for name, at in lent.items()})
             new = (name for name in os.listdir(unfinished / "criu") if name != pages.DIRECTORY and name not in lent)
             captures = Captures(processes=True, shell=True)
             return finish([f"criu/{name}" for name in new], captures, frozen, (), noted[0], known, plain=True)
@@ -157,7 +157,7 @@ class Taker:
             noted: list[Noted] = []
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
                 lends = pages.ADDITION in criu.additions
-                lent = self.snapshots.lend(sandbox.dumped, unfinished / "criu") if lends else {}
+                lent = self.snapshots.lend(sandbox.dumped, unfinished / "criu") if lends else NOTHING_LENT
                 self._prepare(sandbox, criu)
                 if plain:  # the shell goes on for a moment after it has told so, PID 1 after its client has gone
                     observe.wait_for_rest(sandbox.cgroup.pids())
@@ -254,7 +254,7 @@ class Taker:
             return finish([SHELL], Captures(shell=True), 0.0, (), noted)
 
 
-def _written(earlier: int, there: Mapping[str, list[int]], images: int, processes: list[Memory]) -> dict[str, str]:
+def _written(earlier: int, there: Mapping[str, Sequence[int]], images: int, processes: list[Memory]) -> dict[str, str]:
     """See `changes.write`; raises _MoreHasChanged for its errors, such as an earlier snapshot that was deleted."""
     try:
         return changes.write(earlier, there, images, processes)

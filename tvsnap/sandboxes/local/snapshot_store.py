@@ -22,7 +22,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from tvsnap.host.attempts import AttemptFailed
@@ -69,6 +68,7 @@ class _Sound:
         processes: whether it holds live processes.
         plain: whether these are PID 1 and an idle shell, and nothing else.
         stamps: its files' stamps, by path in the snapshot.
+        checksums: sizes and CRC-32s of its files but those of the writable layer, by path in the snapshot.
         seal: the seal of its writable layer.
         changes: the number of calls that had changed the state of its sandbox.
         noted: its contents besides files and processes.
@@ -77,11 +77,28 @@ class _Sound:
 
     processes: bool
     plain: bool
-    stamps: dict[str, Stamp]
+    stamps: Mapping[str, Stamp]
+    checksums: Mapping[str, Sequence[int]]
     seal: int
     changes: int
     noted: Noted
     pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """Files of an earlier snapshot that a new one has, too, by another name of the same file.
+
+    Attributes:
+        checksums: their sizes and CRC-32s, by path in the new snapshot.
+        stamps: their stamps, likewise.
+    """
+
+    checksums: Mapping[str, Sequence[int]]
+    stamps: Mapping[str, Stamp]
+
+
+NOTHING_LENT = Lent({}, {})
 
 
 class Snapshots:
@@ -109,31 +126,43 @@ class Snapshots:
         """Returns the directory of a snapshot's writable layer."""
         return self.path / snapshot / "files"
 
-    def lend(self, earlier: str, images: Path) -> dict[str, list[int]]:
+    def lend(self, earlier: str, images: Path) -> Lent:
         """Links the pages of an earlier dump into the directory of a new one, if it then need not write all of them.
 
         Args:
             earlier: the snapshot of the same processes, or of those that they were forked from; may be gone, or empty.
             images: the directory.
-
-        Returns:
-            Size and checksum of each linked file, by path in the snapshot.
         """
         entry = self._sound.get(earlier)
         lent = pages.to_lend(entry.stamps) if entry else {}
         if not lent:
-            return {}
+            return NOTHING_LENT
         directory = images / pages.DIRECTORY
         try:
-            checksums = self.manifest(earlier)["checksums"]
             directory.mkdir()
             directory.chmod(0o755)
             for name, path in lent.items():
                 os.link(self.path / earlier / path, directory / name)
-            return {f"criu/{pages.DIRECTORY}/{name}": checksums[path] for name, path in lent.items()}
+            return self.lent(earlier, {f"criu/{pages.DIRECTORY}/{name}": path for name, path in lent.items()})
         except (OSError, InfrastructureError):  # it is being deleted, or has as many names as a file can have
             shutil.rmtree(directory, ignore_errors=True)
-            return {}
+            return NOTHING_LENT
+
+    def lent(self, earlier: str, files: Mapping[str, str]) -> Lent:
+        """Returns what `finish` needs to know of files that a new snapshot has in common with an earlier one.
+
+        Args:
+            earlier: the earlier snapshot.
+            files: paths of the files in the earlier snapshot, by path in the new one.
+
+        Raises:
+            SnapshotUnusable: the earlier one is being deleted.
+        """
+        entry = self._verified(earlier)
+        return Lent(
+            {name: entry.checksums[path] for name, path in files.items()},
+            {name: entry.stamps[path] for name, path in files.items()},
+        )
 
     # -- from elsewhere ---------------------------------------------------------------------------------------------
 
@@ -183,13 +212,13 @@ class Snapshots:
             frozen: float,
             processes: tuple[str, ...],
             noted: Noted,
-            lent: Mapping[str, list[int]] = MappingProxyType({}),
+            lent: Lent = NOTHING_LENT,
             *,
             plain: bool = False,
         ) -> SnapshotInfo:
             # A descriptor and plain names, because operations on pathlib's paths would take most of the time.
             with paths.directory(unfinished) as directory:
-                checksums = {**lent, **{name: checksum(name, directory) for name in names}}
+                checksums = {**lent.checksums, **{name: checksum(name, directory) for name in names}}
             layer, sealed = seal(unfinished / "files" / "upper")
             info = SnapshotInfo(
                 id=id,
@@ -208,13 +237,14 @@ class Snapshots:
                 "seal": sealed,
                 "plain": plain,
                 **noted.to_json(),
-                **asdict(info),
+                **_as_json(info),
             }
             (unfinished / _MANIFEST).write_text(to_sealed_json(manifest))
             with paths.directory(unfinished) as directory:
-                stamps = {name: stamp(name, directory) for name in (*checksums, *_ALWAYS)}
+                stamps = {**lent.stamps, **{name: stamp(name, directory) for name in (*names, *_ALWAYS)}}
             unfinished.rename(self.path / id)
-            self._remember(id, _Sound(captures.processes, plain, stamps, sealed, changes, noted, pages.size(stamps)))
+            sound = _Sound(captures.processes, plain, stamps, checksums, sealed, changes, noted, pages.size(stamps))
+            self._remember(id, sound)
             return info
 
         try:
@@ -273,7 +303,9 @@ class Snapshots:
             noted = Noted.from_json(manifest)
             processes, changes = manifest["captures"]["processes"], int(manifest["changes"])
             plain = bool(manifest.get("plain"))  # snapshots of earlier versions do not tell
-            sound = _Sound(processes, plain, stamps, manifest["seal"], changes, noted, pages.size(stamps))
+            sound = _Sound(
+                processes, plain, stamps, manifest["checksums"], manifest["seal"], changes, noted, pages.size(stamps)
+            )
         self._remember(snapshot, sound)
         return sound.processes
 
@@ -299,6 +331,13 @@ class Snapshots:
             with contextlib.suppress(KeyError):  # another thread was quicker
                 self._sound.popitem(last=False)
 
+    def _verified(self, snapshot: str) -> _Sound:
+        """Returns what is remembered of a snapshot that was verified; raises SnapshotUnusable if it was deleted."""
+        entry = self._sound.get(snapshot)
+        if entry is None:
+            raise SnapshotUnusable(f"snapshot {snapshot} is missing")
+        return entry
+
     def shell(self, snapshot: str) -> ShellImage | None:
         """Verifies a snapshot; returns the idle shell that it holds, None if it holds processes.
 
@@ -322,9 +361,12 @@ class Snapshots:
         entry = self._sound.get(snapshot)
         return entry is not None and entry.plain and all(isinstance(one, Directories) for one in entry.noted.repairs)
 
-    def image_checksums(self, snapshot: str) -> dict[str, list[int]]:
-        """Returns size and checksum of CRIU's images of a snapshot, by name; raises the errors of `manifest`."""
-        checksums = self.manifest(snapshot)["checksums"]
+    def image_checksums(self, snapshot: str) -> dict[str, Sequence[int]]:
+        """Returns size and CRC-32 of CRIU's images of a verified snapshot, by name.
+
+        Raises SnapshotUnusable if it is being deleted.
+        """
+        checksums = self._verified(snapshot).checksums
         return {name.removeprefix("criu/"): about for name, about in checksums.items() if name.startswith("criu/")}
 
     def images(self, snapshot: str) -> Path:
@@ -397,6 +439,11 @@ class Snapshots:
         shutil.rmtree(directory, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.unlink(directory)
+
+
+def _as_json(info: SnapshotInfo) -> dict[str, Any]:
+    """Returns the part of a manifest that tells about the snapshot as a whole."""
+    return {name: getattr(info, name) for name in SnapshotInfo.__slots__} | {"captures": asdict(info.captures)}
 
 
 def _are_of_same(before: Mapping[str, Stamp], now: Mapping[str, Stamp]) -> bool:

@@ -23,7 +23,7 @@ import re
 import stat
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE
 from tvsnap.sandboxes.kernel import paths
 from tvsnap.sandboxes.kernel.process_report import OpenFile, ShellHold
 from tvsnap.sandboxes.kernel.procfs import read
+from tvsnap.sandboxes.looks import native_look
 from tvsnap.sandboxes.looks.observing import Entry, ImageTree, linked
 from tvsnap.sandboxes.shell_report import VOLATILE, ShellReports, declared, without_clock
 
@@ -44,6 +45,8 @@ MOST_FILES = 200_000  # differing from the image
 _BLOCK = 64 * 1024
 _CHUNK = 16 * _BLOCK
 _NOTHING = bytes(_BLOCK)
+_MOST_AT_ONCE = 256
+"""Small files that are in memory at once."""
 _RECENT_NS = 20_000_000  # a file changed more recently may be changed again without another ctime
 _GET_FLAGS = 0x80086601
 _SETTABLE = 0x228384FF  # file flags that the owner can change; see walk.c
@@ -256,22 +259,23 @@ def _files(files: Files) -> bytes:
         raise Incomparable("too many files")
     reader = _Reader(files)
     first = {inode: min(names) for inode, names in linked(files.entries).items()}
-    records = []
-    for entry in sorted(files.entries, key=lambda entry: entry.path):
+    records: dict[str, bytes] = {}
+    new = []
+    for entry in files.entries:
         if (record := reader.earlier(entry)) is not None:
-            records.append(record)
-            continue
-        if entry.deleted:
-            continue
-        named = None if stat.S_ISDIR(entry.mode) else first.get(entry.inode)
-        if named is None:
-            records.append(reader.record(entry))
-        elif named == entry.path:
-            records.append(_record(f"{entry.path}\0{reader.about(entry)}"))
-        else:
-            records.append(_record(f"{entry.path}\0link {named}"))
-    records += [_record(f"{path}\0gone") for path in sorted(files.gone())]
-    joined = b"".join(records)
+            records[entry.path] = record
+        elif not entry.deleted:
+            named = None if stat.S_ISDIR(entry.mode) else first.get(entry.inode)
+            if named in (None, entry.path):
+                new.append((entry, named is not None))
+            else:
+                records[entry.path] = _record(f"{entry.path}\0link {named}")
+    reader.read_small([entry for entry, _ in new])
+    for entry, has_several_names in new:
+        path = entry.path
+        records[path] = _record(f"{path}\0{reader.about(entry)}") if has_several_names else reader.record(entry)
+    gone = (_record(f"{path}\0gone") for path in sorted(files.gone()))
+    joined = b"".join([*(records[path] for path in sorted(records)), *gone])
     reader.keep(joined)
     return joined
 
@@ -285,6 +289,7 @@ class _Reader:
         self._parts = files.contents.parts
         self._digests_now: dict[tuple[str, str], str] = {}
         self._parts_now: dict[str, _Part] = {}
+        self._small: dict[str, tuple[str, int]] = {}  # the results of `read_small`: contents, and when they were read
         self._bytes_left = MOST_BYTES
         self._recent = False  # a file was changed a moment ago, and may change again
 
@@ -298,6 +303,19 @@ class _Reader:
             self._digests_now[part.key] = content
         self._parts_now[entry.path] = part
         return part.record
+
+    def read_small(self, entries: Sequence[Entry]) -> None:
+        """Reads the small files among entries all at once, because one after the other takes ten times as long."""
+        small = [entry for entry in entries if _is_small(entry) and (entry.path, entry.stamp) not in self._digests]
+        for start in range(0, len(small), _MOST_AT_ONCE):
+            several, now = small[start : start + _MOST_AT_ONCE], time.time_ns()
+            found = native_look.contents(self._files.root, [entry.path for entry in several], _BLOCK)
+            for entry, file in zip(several, found, strict=True):
+                if file is not None:
+                    data, mtime_ns, ctime_ns, flags = file
+                    _check_same(entry, len(data), mtime_ns, ctime_ns)
+                    self._spend(len(data))
+                    self._small[entry.path] = f"{_hash_of_small(data)} {flags:x} ", now
 
     def record(self, entry: Entry) -> bytes:
         """Returns an entry's part of the digest if it has no other name; empty if it is as in the image."""
@@ -355,16 +373,20 @@ class _Reader:
         key = entry.path, entry.stamp
         content = self._digests.get(key)
         if content is None:
-            with self._open(entry, os.O_RDONLY | os.O_NONBLOCK | os.O_NOATIME) as descriptor:
-                content = self._read(descriptor, self._files.id_base, attributes=entry.has_attributes)
-                now = os.fstat(descriptor)
-                if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (entry.size, entry.mtime_ns, entry.ctime_ns):
-                    raise Incomparable(f"{entry.path} was changed while it was read")
-            if time.time_ns() - entry.ctime_ns < _RECENT_NS:
+            content, read_ns = self._small.get(entry.path) or self._read_one(entry)
+            if read_ns - entry.ctime_ns < _RECENT_NS:
                 self._recent = True
                 return content
         self._digests_now[key] = content
         return content
+
+    def _read_one(self, entry: Entry) -> tuple[str, int]:
+        began = time.time_ns()
+        with self._open(entry, os.O_RDONLY | os.O_NONBLOCK | os.O_NOATIME) as descriptor:
+            content = self._read(descriptor, self._files.id_base, attributes=entry.has_attributes)
+            now = os.fstat(descriptor)
+            _check_same(entry, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+        return content, began
 
     def _image_content(self, place: Path, image_stat: os.stat_result) -> str:
         remembered = self._files.image.contents
@@ -388,21 +410,47 @@ class _Reader:
                 except OSError:  # the rest is a hole
                     break
             chunk = _read_at(descriptor, min(_CHUNK, size - at), at)
-            self._bytes_left -= len(chunk)
-            if self._bytes_left < 0:
-                raise Incomparable("too much to read")
+            self._spend(len(chunk))
             if not chunk:
                 raise Incomparable("a file was cut short while it was read")
             for start in range(0, len(chunk), _BLOCK):
-                block = chunk[start : start + _BLOCK]
-                if block != _NOTHING[: len(block)]:
-                    content.update(b"%d " % (at + start))
-                    content.update(block)
+                _add_block(content, at + start, chunk[start : start + _BLOCK])
             at += len(chunk)
         flags = 0
         with contextlib.suppress(OSError):  # the file system has no flags
             flags = struct.unpack("=I", fcntl.ioctl(descriptor, _GET_FLAGS, bytes(4)))[0] & _SETTABLE
         return f"{content.hexdigest()} {flags:x} {_attributes(descriptor, id_base) if attributes else ''}"
+
+    def _spend(self, size: int) -> None:
+        """Notes that so many bytes were read; raises Incomparable if they are more than may be."""
+        self._bytes_left -= size
+        if self._bytes_left < 0:
+            raise Incomparable("too much to read")
+
+
+def _is_small(entry: Entry) -> bool:
+    return stat.S_ISREG(entry.mode) and entry.size <= _BLOCK and not entry.has_attributes
+
+
+def _check_same(entry: Entry, size: int, mtime_ns: int, ctime_ns: int) -> None:
+    """Raises Incomparable if a file is not as its entry says any more."""
+    if (size, mtime_ns, ctime_ns) != (entry.size, entry.mtime_ns, entry.ctime_ns):
+        raise Incomparable(f"{entry.path} was changed while it was read")
+
+
+def _hash_of_small(data: bytes) -> str:
+    """Returns the hash of a file of one block at most, as `_Reader._read` makes it of any file."""
+    content = hashlib.sha256(b"%d" % len(data))
+    if data:
+        _add_block(content, 0, data)
+    return content.hexdigest()
+
+
+def _add_block(content: hashlib._Hash, at: int, block: bytes) -> None:
+    """Adds a block of a file, unless it is as a hole would be."""
+    if block != _NOTHING[: len(block)]:
+        content.update(b"%d " % at)
+        content.update(block)
 
 
 def _read_at(descriptor: int, size: int, at: int) -> bytes:

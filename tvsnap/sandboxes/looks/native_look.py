@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 
 from tvsnap.host import native
@@ -71,6 +71,56 @@ def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]
     text, _ = _look(_library().look_holds, pids, kinds, len(processes), allowance.left())
     lines = (line.split() for line in text.decode().splitlines())
     return {int(pid): (holding, locks) for pid, holding, locks in lines}
+
+
+def seal(directory: int) -> tuple[int, int]:
+    """Seals a tree of files that nobody writes to, without reading them or following links; see `sealing.seal`.
+
+    Args:
+        directory: a descriptor of its root.
+
+    Returns:
+        The bytes that the files take on the disk; and the CRC-32 of a record of the root and of each path below it, in
+        an order that depends on names only: the path, and its mode, owner, group, size, inode, device number,
+        modification and change time (ns), with a zero byte after each.
+
+    Raises:
+        OSError: part of it is unreadable.
+        NotSeen: the time limit is reached.
+    """
+    text, _ = _look(_library().look_seal, directory, allowance.left())
+    crc, size = map(int, text.split())
+    return size, crc
+
+
+def contents(root: int, paths: Iterable[str], most: int) -> Iterator[tuple[bytes, int, int, int] | None]:
+    """Reads small files below a directory, without following links.
+
+    Args:
+        root: a descriptor of the directory.
+        paths: their paths, as seen from there.
+        most: bytes of a small file.
+
+    Yields:
+        For each path the contents, the modification and the change time (ns) after they were read, and the flags that
+        the owner can set; None for anything but a small regular file, and for one that cannot be read.
+
+    Raises:
+        OSError: memory is short.
+        NotSeen: the time limit is reached.
+    """
+    names = [os.fsencode(path) for path in paths]
+    text, _ = _look(_library().look_contents, root, b"\0".join([*names, b""]), len(names), most, allowance.left())
+    at = 0
+    for _ in names:
+        end = text.index(b"\0", at)
+        head, at = text[at:end].split(), end + 1
+        if not head:
+            yield None
+            continue
+        size, mtime_ns, ctime_ns = map(int, head[:3])
+        yield text[at : at + size], mtime_ns, ctime_ns, int(head[3], 16)
+        at += size
 
 
 def ran(pids: Sequence[int], most: int) -> dict[int, bytes]:
@@ -163,6 +213,10 @@ def _library() -> ctypes.CDLL:
     library.look_files_copy.restype = ctypes.c_void_p
     library.look_files_copy.argtypes = [ctypes.c_void_p]
     library.look_files.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
+    library.look_seal.argtypes = [ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
+    library.look_contents.argtypes = [
+        ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_double, ctypes.c_void_p,
+    ]  # fmt: skip
     library.look_holds.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
     library.look_ran.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     library.look_threads.argtypes = [ctypes.c_int, ctypes.c_void_p]
