@@ -28,7 +28,7 @@ from tvsnap.images.build_directory import empty, locked
 from tvsnap.images.layers import SharedTrees
 from tvsnap.images.rootfs import remove_tree
 from tvsnap.model.errors import TvsnapError
-from tvsnap.model.images import Image, Manifest
+from tvsnap.model.images import MANIFEST, Image, Manifest
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 _YOUNG = 60.0
@@ -49,6 +49,7 @@ class ImageDirectory:
         self.names = path / "names"
         self.recipes = path / "recipes"
         self.shared = SharedTrees(path)
+        self._manifests: dict[str, tuple[tuple[int, int, int], Manifest]] = {}  # with inode, size and time, by digest
 
     def create(self) -> None:
         """Makes the directories that a new image needs."""
@@ -57,7 +58,17 @@ class ImageDirectory:
 
     def manifest(self, digest: str) -> Manifest:
         """Returns an image's manifest; raises TvsnapError if it is damaged."""
-        return Manifest.read(self.path / digest)
+        directory = self.path / digest
+        try:
+            about = os.stat(directory / MANIFEST)
+        except OSError:
+            return Manifest.read(directory)  # which says why it cannot
+        stamp = about.st_ino, about.st_size, about.st_mtime_ns
+        known, manifest = self._manifests.get(digest, (None, None))
+        if manifest is None or known != stamp:  # each rollout asks
+            manifest = Manifest.read(directory)
+            self._manifests[digest] = stamp, manifest
+        return manifest
 
     def image(self, digest: str, name: str = "") -> Image:
         """Returns an image, under one of its names; raises TvsnapError if its manifest is damaged."""
