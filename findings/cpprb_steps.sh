@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # cpprb 11.0.0: steps in its replay buffer
 #
-# Guess: the state after n steps is of the same episode, at its end the last one, and `done` is set where the n steps reach the end; a step that raises is not
+# Guess: the state after n steps is of the same rollout, at its end the last one, and `done` is set where the n steps reach the end; a step that raises is not
 # stored; a value that its type cannot hold raises.
-# Behaviour: with Nstep, the last steps of each episode have states of ones, and `done` is 0 for the step whose n steps end the episode; without
-# on_episode_end they have states of the next episode. A step that raises for its shape is a row all the same, of ones.
+# Behaviour: with Nstep, the last steps of each rollout have states of ones, and `done` is 0 for the step whose n steps end the rollout; without
+# on_episode_end they have states of the next rollout. A step that raises for its shape is a row all the same, of ones.
 # Into int32 goes 2.7 as 2, and into int8 300 as 44; a field that the buffer does not know is dropped.
 . "$(dirname "$0")/common.sh"
 packages cpprb==11.0.0 numpy==2.4.6
@@ -36,7 +36,7 @@ shown(buffer, "action", "tool")
 print(*buffer.get_all_transitions())
 PYTHON
 python steps.py >out
-seen "two episodes from 20 to 24 and from 30 to 34, three steps each" "$(sed -n 1p out)" \
+seen "two rollouts from 20 to 24 and from 30 to 34, three steps each" "$(sed -n 1p out)" \
     "state 20 21 22 23 30 31 32 33, reward 3 3 2 1 3 3 2 1, next_state 23 24 1 1 33 34 1 1, done 0 0 1 1 0 0 1 1"
 seen "without on_episode_end" "$(sed -n 2p out)" "state 20 21 22 23 30 31, reward 3 3 2 1 3 3, next_state 23 24 31 32 33 34, done 0 0 1 1 0 0"
 seen "states 1 2, a step that raises, 3 4" "$(sed -n 3p out)" "state 1 2 1 1 3 4, reward 1 1 3"

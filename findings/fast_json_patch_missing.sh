@@ -3,7 +3,7 @@
 #
 # Guess: other states have a difference, a patch for a missing place is an error, as RFC 6902 says.
 # Behaviour: `replace` adds a missing field, `remove` of one does nothing, `copy` of one adds undefined, `add` behind a list's end appends, and `replace` there fills the gap
-# with holes. Between [1] and {"0": 1}, NaN and NaN, and a missing and an undefined field there is no difference; a changed date is a character for each place.
+# with holes. Between [1] and {"0": 1}, and a missing and an undefined field there is no difference; a changed date is a character for each place.
 # The document itself is changed, and shares the objects of the patch.
 . "$(dirname "$0")/common.sh"
 needs node npm
