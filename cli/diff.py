@@ -44,16 +44,16 @@ def diff(
       tvsnap diff 3fa9c1~ 3fa9c1            what the last call changed
       tvsnap diff 3fa9c1 77d0aa --patch     with the lines of text files
     """
-    from tvsnap.client.client import Client
+    from tvsnap.cache import Cache
     from tvsnap.upkeep.diff import StateDifference, compare_states
 
     client = context.connected()
     with context.open_cache() if client is None else client as cache:
         first, second = cache.graph.resolve(a), cache.graph.resolve(b)
-        if isinstance(cache, Client):
-            difference = cache.diff(StateDifference, a, b, patch=patch)
-        else:
+        if isinstance(cache, Cache):
             difference = compare_states(cache, a, b, patch=patch)
+        else:
+            difference = cache.diff(StateDifference, a, b, patch=patch)
     data = {"a": first.hash, "b": second.hash, "differs": bool(difference), **asdict(difference)}
     context.answer(data, as_json=as_json, show=lambda: _print(difference, context.console(soft_wrap=True)))
     if exit_code and difference:

@@ -236,8 +236,8 @@ def check_rollouts(
         UsageError: a rollout names no image and none was chosen.
         NotFound: an image does not exist.
     """
-    from tvsnap.client.images_and_graph import RemoteImages
     from tvsnap.environments import environment_of
+    from tvsnap.images import ImageStore
     from tvsnap.upkeep.rollout_files import BrokenLine
 
     environments: dict[str, Environment | None] = {}
@@ -251,7 +251,7 @@ def check_rollouts(
             try:
                 environments[name] = environment_of(built)
             except UsageError:
-                if not isinstance(images, RemoteImages):
+                if isinstance(images, ImageStore):
                     raise
                 environments[name] = None  # known to the server only
         environment = environments[name]

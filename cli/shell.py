@@ -19,7 +19,7 @@ from . import context, options
 from .exec import exit_status, print_output
 
 if TYPE_CHECKING:
-    from tvsnap.client.terminals import Terminal
+    from tvsnap.client import Terminal
     from tvsnap.protocols import AnySandbox
 
 DETACH = 0x1D  # Ctrl-]
@@ -60,7 +60,7 @@ def shell(
       tvsnap shell 3fa9c1 --keep          ends by printing the new state
       echo 'git log --oneline' | tvsnap shell 3fa9c1~2
     """
-    from tvsnap.client.client import Client
+    from tvsnap.cache import Cache
 
     snapshot_note, status = None, 0
     with context.connected() or context.open_cache() as cache:
@@ -69,7 +69,7 @@ def shell(
             with cache.resume(record.hash, task=task, label="shell") as rollout:
                 transcript, status = _session(rollout.sandbox(), record.hash, quiet=as_json)
                 snapshot_note = rollout.keep("shell", transcript.decode("utf-8", "replace").replace("\r\n", "\n"))
-        elif isinstance(cache, Client) and context.is_terminal():
+        elif not isinstance(cache, Cache) and context.is_terminal():
             greet(record.hash)
             interact(lambda columns, rows: cache.terminal(record.hash, columns, rows))  # the fork ends with it
         else:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from tvsnap.model.errors import UsageError
 
-Kind = Literal["environment", "backend", "policy", "graph", "image loader", "container tool"]
+Kind = Literal["environment", "backend", "policy", "graph", "image loader", "container tool", "client"]
 GROUPS: Mapping[Kind, str] = {
     "environment": "tvsnap.environments",
     "backend": "tvsnap.backends",
@@ -23,6 +23,7 @@ GROUPS: Mapping[Kind, str] = {
     "graph": "tvsnap.graphs",
     "image loader": "tvsnap.image_loaders",
     "container tool": "tvsnap.container_tools",
+    "client": "tvsnap.clients",
 }
 """The group of entry points of each kind."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tvsnap.client.images_and_graph import RemoteImages
 from tvsnap.images import Image, ImageNotFound, ImageStore, shipped_images
 from tvsnap.images.descriptions.detect import DESCRIPTIONS
+from tvsnap.plugins.client.images_and_graph import RemoteImages
 
 
 def find_image(store: ImageStore | RemoteImages, name: str) -> Image:

@@ -20,14 +20,14 @@ from tvsnap.images.descriptions.detect import DESCRIPTIONS
 from tvsnap.images.descriptions.spec import name_from
 from tvsnap.model.errors import UsageError
 from tvsnap.model.operations.caches import Expect
+from tvsnap.plugins.client.wire.errors import error_data
+from tvsnap.plugins.client.wire.values import to_data
 from tvsnap.plugins.server import bodies
 from tvsnap.plugins.server.bodies import Reader, decode, encode
 from tvsnap.plugins.server.events import MEDIA_TYPE, event_bytes
 from tvsnap.plugins.server.http import Operation, end_of_server, json_response, read_body
 from tvsnap.plugins.server.service import Service
 from tvsnap.plugins.server.tenants import own_salt, tenant_of
-from tvsnap.wire.errors import error_data
-from tvsnap.wire.values import to_data
 
 _BUILD = bodies.decoder(bodies.BuildImage)
 _EXPECT = Reader(Expect)

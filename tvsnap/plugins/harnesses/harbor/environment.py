@@ -18,6 +18,7 @@ from tvsnap.model.errors import MachineLacks, TvsnapError
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.network import Network
 from tvsnap.model.services import ImageService
+from tvsnap.plugins.client.protocols import AnyAsyncCache
 from tvsnap.plugins.harnesses.caches import shared_cache
 from tvsnap.plugins.harnesses.clues import reads_agent_logs
 from tvsnap.plugins.harnesses.harbor.host import (
@@ -37,7 +38,6 @@ from tvsnap.plugins.harnesses.harbor.host import (
 from tvsnap.plugins.harnesses.harbor.options import TvsnapOptions, cache_options
 from tvsnap.plugins.harnesses.harbor.services import TrialServices, not_running
 from tvsnap.plugins.harnesses.harbor.trial import OUTPUT
-from tvsnap.protocols import AnyAsyncCache
 
 MOST_MEMORY = 1 << 40
 """Bytes of memory that a sandbox of a server may use if it has no limit: as much as the server's machine has."""
