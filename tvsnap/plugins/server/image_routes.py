@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from tvsnap.environments.files import UnknownContent
 from tvsnap.host.trees import extract
 from tvsnap.images import BuildProgress, Image
-from tvsnap.images.descriptions.detect import DESCRIPTIONS
+from tvsnap.images.descriptions.detect import descriptions
 from tvsnap.images.descriptions.spec import name_from
 from tvsnap.model.errors import UsageError
 from tvsnap.model.operations.caches import Expect
@@ -106,8 +106,8 @@ class ImageRoutes:
             raise UsageError("give source, the name of an image that comes with tvsnap, or digest, of a folder")
         if body.source is not None and not body.source.replace("-", "").replace("_", "").isalnum():
             raise UsageError(f"source must be the name of an image that comes with tvsnap, not {body.source!r}")
-        if body.file not in (None, *DESCRIPTIONS):
-            raise UsageError(f"file must be one of {', '.join(DESCRIPTIONS)}, not {body.file!r}")
+        if body.file not in (None, *descriptions()):
+            raise UsageError(f"file must be one of {', '.join(descriptions())}, not {body.file!r}")
         if body.digest is not None and not await self._service.in_thread(lambda: self._contents.has(body.digest)):
             raise UnknownContent(f"the content {body.digest[:12]} is not there: upload the folder first")
         return StreamingResponse(self._events(body), media_type=MEDIA_TYPE, headers={"cache-control": "no-cache"})
