@@ -237,7 +237,6 @@ def check_rollouts(
         NotFound: an image does not exist.
     """
     from tvsnap.environments import environment_of
-    from tvsnap.images import ImageStore
     from tvsnap.upkeep.rollout_files import BrokenLine
 
     environments: dict[str, Environment | None] = {}
@@ -251,6 +250,8 @@ def check_rollouts(
             try:
                 environments[name] = environment_of(built)
             except UsageError:
+                from tvsnap.images import ImageStore
+
                 if isinstance(images, ImageStore):
                     raise
                 environments[name] = None  # known to the server only

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from tvsnap.engine.auditing.checking import NOTHING_CHECKED, CheckReport
 from tvsnap.model.arguments import check_seconds, check_text, check_whole
@@ -22,6 +22,9 @@ from tvsnap.model.errors import Forbidden, TvsnapError
 from tvsnap.model.operations.caches import CacheMethods
 from tvsnap.model.stats import Stats
 from tvsnap.upkeep.rollout_files import PlannedRollout
+
+if TYPE_CHECKING:
+    from tvsnap.engine.auditing.audit import Auditor
 
 DEFAULT_TIMEOUT = 30.0  # seconds that a call gets if it has no timeout of its own
 
@@ -214,8 +217,7 @@ class Replay:
         Raises:
             TvsnapError: no rollout can run at all, for example because the image is missing.
         """
-        from tvsnap.cache import Cache
-
+        auditor: Auditor | None = getattr(self.cache, "audit", None)  # None at a server
         before = self._stats()
         runs = [RolloutRun(planned, n) for n in range(self.options.repeat) for planned in self.rollouts]
         began = time.perf_counter()
@@ -230,16 +232,15 @@ class Replay:
                 finally:
                     passes.append(time.perf_counter() - pass_began)
             wall_s = time.perf_counter() - began
-            while isinstance(self.cache, Cache) and not self.cache.audit.wait(_POLL):
+            while auditor is not None and not auditor.wait(_POLL):
                 pass
         except KeyboardInterrupt:
             interrupted = True
             wall_s = wall_s or time.perf_counter() - began
         started = [run for run in runs if run.calls or run.finished or run.error] if interrupted else runs
-        is_here = isinstance(self.cache, Cache)
-        audit = self.cache.audit.report() if isinstance(self.cache, Cache) else NOTHING_CHECKED
+        audit = NOTHING_CHECKED if auditor is None else auditor.report()
         after = self._stats()
-        stats = after if is_here or not before or not after else after.since(before)
+        stats = after.since(before) if auditor is None and before and after else after
         return ReplayReport(tuple(started), stats, wall_s, tuple(passes), interrupted, audit)
 
     def _stats(self) -> Stats | None:

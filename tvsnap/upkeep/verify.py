@@ -11,7 +11,7 @@ import operator
 import random
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from tvsnap.engine.auditing.checking import Checker, CheckReport
 from tvsnap.model.errors import NotFound
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 
 
+@runtime_checkable
 class CacheElsewhere(Protocol):
     """A cache at a server, which makes calls again itself; see `tvsnap.Client`."""
 
@@ -61,13 +62,11 @@ def verify(
         mark: see `Checker`.
         progress: called after each call, in any thread.
     """
-    from tvsnap.cache import Cache
-
     checker: Checker | _RemoteChecker
-    if isinstance(cache, Cache):
-        checker = Checker(cache.graph, cache.reexecute, by="a verification", mark=mark)
-    else:
+    if isinstance(cache, CacheElsewhere):
         checker = _RemoteChecker(cache, mark=mark)
+    else:
+        checker = Checker(cache.graph, cache.reexecute, by="a verification", mark=mark)
 
     def check(id: int) -> None:
         checker.check(id)
@@ -81,7 +80,7 @@ def verify(
                 future.result()
         except BaseException as error:
             checker.stop()
-            if isinstance(cache, Cache):
+            if not isinstance(cache, CacheElsewhere):
                 cache.pool.close()  # ends calls that are running
             if not isinstance(error, KeyboardInterrupt):
                 raise
