@@ -13,7 +13,7 @@ import tvsnap
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(tvsnap.__file__).parent
 PLUGINS = "tvsnap.plugins."
-SHORT = ("client", "fleet", "integrations", "priors", "protocols", "ray", "registry", "training", "video")
+SHORT = ("client", "fleet", "integrations", "priors", "protocols", "ray", "registry", "testing", "training", "video")
 
 
 def modules() -> dict[str, ast.Module]:
