@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tvsnap.cache import Cache
-    from tvsnap.client.client import Client
-    from tvsnap.client.images_and_graph import RemoteImages
+    from tvsnap.client import Client
     from tvsnap.graph import Graph
     from tvsnap.images import ImageStore
     from tvsnap.model.limits import Budget
-    from tvsnap.protocols import AnyAsyncCache, AnyCache, AnyGraph
+    from tvsnap.protocols import AnyAsyncCache, AnyCache, AnyGraph, AnyImages
     from tvsnap.sandboxes.protocol import Backend
 
 
@@ -62,9 +61,10 @@ def connected() -> Client | None:
     url = os.environ.get(options.URL_VARIABLE)
     if not url:
         return None
-    from tvsnap.client.client import connect
+    from tvsnap.host import plugins
 
-    return connect(url, **_shown())
+    client: Client = plugins.find("client", "http")(url, **_shown())
+    return client
 
 
 def _shown() -> dict[str, Any]:
@@ -93,7 +93,7 @@ def any_cache(*, policy: str = options.POLICY, budget: Budget | None = None) -> 
 
 
 @contextlib.contextmanager
-def any_images() -> Iterator[ImageStore | RemoteImages]:
+def any_images() -> Iterator[AnyImages]:
     """Gives the images of the chosen server to the block, or else those of the data directory."""
     client = connected()
     if client is None:
@@ -111,8 +111,8 @@ async def any_async_cache(policy: str, usual: str) -> AsyncIterator[AnyAsyncCach
         policy: the policy for snapshots.
         usual: the default policy, the only one that goes with a server.
     """
-    from tvsnap.aio import connect
     from tvsnap.aio.cache import AsyncCache
+    from tvsnap.host import plugins
 
     url = os.environ.get(options.URL_VARIABLE)
     if not url:
@@ -120,6 +120,7 @@ async def any_async_cache(policy: str, usual: str) -> AsyncIterator[AnyAsyncCach
             yield cache
         return
     server_decides(("--policy", policy != usual))
+    connect = plugins.find("client", "http-async")
     async with await connect(url, **_shown()) as client:
         yield client
 

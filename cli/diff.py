@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import typer
 from rich.text import Text
@@ -15,6 +15,7 @@ from .text import cut, one_line, size, visible
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tvsnap.cache import Cache
     from tvsnap.upkeep.diff import FileDifference, StateDifference
 
 
@@ -44,16 +45,15 @@ def diff(
       tvsnap diff 3fa9c1~ 3fa9c1            what the last call changed
       tvsnap diff 3fa9c1 77d0aa --patch     with the lines of text files
     """
-    from tvsnap.client.client import Client
     from tvsnap.upkeep.diff import StateDifference, compare_states
 
     client = context.connected()
     with context.open_cache() if client is None else client as cache:
         first, second = cache.graph.resolve(a), cache.graph.resolve(b)
-        if isinstance(cache, Client):
-            difference = cache.diff(StateDifference, a, b, patch=patch)
+        if client is None:
+            difference = compare_states(cast("Cache", cache), a, b, patch=patch)
         else:
-            difference = compare_states(cache, a, b, patch=patch)
+            difference = client.diff(StateDifference, a, b, patch=patch)
     data = {"a": first.hash, "b": second.hash, "differs": bool(difference), **asdict(difference)}
     context.answer(data, as_json=as_json, show=lambda: _print(difference, context.console(soft_wrap=True)))
     if exit_code and difference:

@@ -11,9 +11,8 @@ import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from tvsnap.client.images_and_graph import RemoteImages
 from tvsnap.environments import environment_of
-from tvsnap.images import Image, ImageNotFound, find_source, shipped_images
+from tvsnap.images import Image, ImageNotFound, ImageStore, find_source, shipped_images
 from tvsnap.model.errors import MachineLacks, NotCheckpointable, UsageError
 from tvsnap.model.limits import MIB
 from tvsnap.sandboxes.network.attach import network_complaint
@@ -122,7 +121,7 @@ def build(
     }
     started = time.time()
     with context.any_images() as store:
-        if isinstance(store, RemoteImages):
+        if not isinstance(store, ImageStore):
             if databases or allow:
                 raise UsageError("--database and --allow go with no --url: put the files beside an image.yaml")
             before = max((image.created for image in store.list()), default=0.0)  # by the server's clock

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer import Argument, Option
 
-from tvsnap.client.client import Client
 from tvsnap.images import Image, layout
 from tvsnap.images.export import Description, Exported, Format, Tag, write_image
 from tvsnap.model.errors import NotFound, UsageError
@@ -195,14 +194,16 @@ def _find(cache: AnyCache, name: str) -> State | Image:
 @contextlib.contextmanager
 def _started(cache: AnyCache, source: State | Image) -> Iterator[AnySandbox]:
     """A block with a throw-away sandbox in a state, or freshly started from an image."""
+    from tvsnap.cache import Cache
+
     if not isinstance(source, Image):
         with cache.materialise(source.hash) as sandbox:
             yield sandbox
-    elif isinstance(cache, Client):
-        with cache.rollout(source) as rollout, cache.materialise(rollout.root) as sandbox:
+    elif isinstance(cache, Cache):
+        with contextlib.closing(cache.backend.start(source, cache.limits_for(source))) as sandbox:
             yield sandbox
     else:
-        with contextlib.closing(cache.backend.start(source, cache.limits_for(source))) as sandbox:
+        with cache.rollout(source) as rollout, cache.materialise(rollout.root) as sandbox:
             yield sandbox
 
 

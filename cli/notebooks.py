@@ -16,8 +16,7 @@ from .text import ago, call_line, call_text, count, cut, one_line, percent, seco
 from .tree_view import failure_of
 
 if TYPE_CHECKING:
-    from tvsnap.client.client import RemoteRollout
-    from tvsnap.rollout import Rollout
+    from tvsnap.protocols import AnyRollout
 
 SHOWN = 200
 """Rows of a table at most."""
@@ -108,7 +107,7 @@ def _of_record(rollout: RolloutRecord) -> list[tuple[str, str]]:
     ]
 
 
-def _rollout(rollout: Rollout | RemoteRollout) -> _Facts:
+def _rollout(rollout: AnyRollout) -> _Facts:
     """Returns the description of a rollout that was begun here, or at a server: its state, and its calls."""
     rows = [("stands at", rollout.state[:12]), ("private", rollout.private or "")]  # waits for the last call's record
     steps = rollout._steps()

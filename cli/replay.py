@@ -236,7 +236,6 @@ def check_rollouts(
         UsageError: a rollout names no image and none was chosen.
         NotFound: an image does not exist.
     """
-    from tvsnap.client.images_and_graph import RemoteImages
     from tvsnap.environments import environment_of
     from tvsnap.upkeep.rollout_files import BrokenLine
 
@@ -251,7 +250,9 @@ def check_rollouts(
             try:
                 environments[name] = environment_of(built)
             except UsageError:
-                if not isinstance(images, RemoteImages):
+                from tvsnap.images import ImageStore
+
+                if isinstance(images, ImageStore):
                     raise
                 environments[name] = None  # known to the server only
         environment = environments[name]

@@ -19,7 +19,7 @@ from . import context, options
 from .exec import exit_status, print_output
 
 if TYPE_CHECKING:
-    from tvsnap.client.terminals import Terminal
+    from tvsnap.client import Terminal
     from tvsnap.protocols import AnySandbox
 
 DETACH = 0x1D  # Ctrl-]
@@ -60,18 +60,17 @@ def shell(
       tvsnap shell 3fa9c1 --keep          ends by printing the new state
       echo 'git log --oneline' | tvsnap shell 3fa9c1~2
     """
-    from tvsnap.client.client import Client
-
     snapshot_note, status = None, 0
-    with context.connected() or context.open_cache() as cache:
+    client = context.connected()
+    with client or context.open_cache() as cache:
         record = cache.graph.resolve(state)
         if keep:
             with cache.resume(record.hash, task=task, label="shell") as rollout:
                 transcript, status = _session(rollout.sandbox(), record.hash, quiet=as_json)
                 snapshot_note = rollout.keep("shell", transcript.decode("utf-8", "replace").replace("\r\n", "\n"))
-        elif isinstance(cache, Client) and context.is_terminal():
+        elif client is not None and context.is_terminal():
             greet(record.hash)
-            interact(lambda columns, rows: cache.terminal(record.hash, columns, rows))  # the fork ends with it
+            interact(lambda columns, rows: client.terminal(record.hash, columns, rows))  # the fork ends with it
         else:
             with cache.materialise(record.hash) as sandbox:
                 _, status = _session(sandbox, record.hash, quiet=as_json)

@@ -61,7 +61,7 @@ def verify(
     with context.any_cache() as cache:
         if task is not None and task not in cache.graph.tasks():
             raise NotFound(f'no rollouts of task "{task}" are known (tvsnap tree)')
-        ids_known = candidates(cache, task)
+        ids_known = candidates(cache.graph.tree(task=task))
         ids = choose(ids_known, None if everything else sample, seed)
         with context.progress(len(ids), *columns) as update:
             advance = functools.partial(update, advance=1) if update else None

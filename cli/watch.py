@@ -19,7 +19,7 @@ from .text import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tvsnap.client.client import Client
+    from tvsnap.client import Client
     from tvsnap.graph import Edge, Graph
 
 COUNTED = (

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tvsnap.aio.rollout import AsyncRollout
     from tvsnap.aio.sandbox import AsyncSandbox
     from tvsnap.cache import Cache
-    from tvsnap.client.client import Client, connect
     from tvsnap.engine.keeping.policy import Policy
     from tvsnap.environments.base import Environment
     from tvsnap.environments.terminal import TerminalEnvironment
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from tvsnap.model.limits import Budget, Limits
     from tvsnap.model.network import Network
     from tvsnap.model.task import Task
+    from tvsnap.plugins.client.client import Client, connect
     from tvsnap.rollout import Rollout
     from tvsnap.sandboxes.protocol import Backend, Sandbox
 
@@ -39,7 +39,7 @@ _NAMES = {
     "tvsnap.aio.rollout": "AsyncRollout",
     "tvsnap.aio.sandbox": "AsyncSandbox",
     "tvsnap.cache": "Cache",
-    "tvsnap.client.client": "Client connect",
+    "tvsnap.plugins.client.client": "Client connect",
     "tvsnap.engine.keeping.policy": "Policy",
     "tvsnap.environments.base": "Environment",
     "tvsnap.environments.terminal": "TerminalEnvironment",

@@ -1,22 +1,23 @@
 """Types of caches here and at a server: code that takes `AnyCache` or `AnyAsyncCache` works with a `Client`, too."""
 
-from __future__ import annotations
+from tvsnap.plugins.client.protocols import (
+    AnyAsyncCache,
+    AnyAsyncRollout,
+    AnyAsyncSandbox,
+    AnyCache,
+    AnyGraph,
+    AnyImages,
+    AnyRollout,
+    AnySandbox,
+)
 
-from tvsnap.aio.cache import AsyncCache
-from tvsnap.aio.rollout import AsyncRollout
-from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.cache import Cache
-from tvsnap.client.async_client import AsyncClient, AsyncRemoteRollout, AsyncRemoteSandbox
-from tvsnap.client.client import Client, RemoteRollout, RemoteSandbox
-from tvsnap.client.images_and_graph import RemoteGraph
-from tvsnap.graph import Graph
-from tvsnap.rollout import Rollout
-from tvsnap.sandboxes.protocol import Sandbox
-
-AnyCache = Cache | Client
-AnyRollout = Rollout | RemoteRollout
-AnySandbox = Sandbox | RemoteSandbox
-AnyGraph = Graph | RemoteGraph
-AnyAsyncCache = AsyncCache | AsyncClient
-AnyAsyncRollout = AsyncRollout | AsyncRemoteRollout
-AnyAsyncSandbox = AsyncSandbox | AsyncRemoteSandbox
+__all__ = [
+    "AnyAsyncCache",
+    "AnyAsyncRollout",
+    "AnyAsyncSandbox",
+    "AnyCache",
+    "AnyGraph",
+    "AnyImages",
+    "AnyRollout",
+    "AnySandbox",
+]

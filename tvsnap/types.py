@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from tvsnap.aio.images import AsyncImageStore
-from tvsnap.client.events import Event
-from tvsnap.client.terminals import Terminal
 from tvsnap.engine.keeping.policy import Costs, Rebuild
 from tvsnap.engine.supply.recipes import ImageSource
 from tvsnap.environments.service import InnerService
@@ -40,6 +40,10 @@ from tvsnap.model.shares import Share
 from tvsnap.model.stats import Stats
 from tvsnap.model.task import TaskPhase, TaskStep
 from tvsnap.sandboxes.network.settings import NetworkSettings
+
+if TYPE_CHECKING:
+    from tvsnap.plugins.client.events import Event
+    from tvsnap.plugins.client.terminals import Terminal
 
 __all__ = [
     "AsyncForks",
@@ -88,3 +92,15 @@ __all__ = [
     "Traffic",
     "TreeItem",
 ]
+
+if not TYPE_CHECKING:  # the client plugs in: it is imported when it is first used
+
+    def __getattr__(name: str) -> Any:
+        match name:
+            case "Event":
+                from tvsnap.plugins.client.events import Event as found
+            case "Terminal":
+                from tvsnap.plugins.client.terminals import Terminal as found
+            case _:
+                raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return found

@@ -14,7 +14,7 @@ from .. import context, options
 from ..text import one_line
 
 if TYPE_CHECKING:
-    from tvsnap.client.events import Event
+    from tvsnap.client import Event
 
 
 @options.verb("012", url=True)

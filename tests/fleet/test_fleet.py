@@ -21,11 +21,11 @@ from tests.homes import with_images_of
 from tests.server.conftest import Server, server_home, start
 from tvsnap import UsageError, Verifier
 from tvsnap.cache import Cache
-from tvsnap.client import connection, liveness, transport
 from tvsnap.errors import NotFound, StateLost
 from tvsnap.graph import PROOF_APART
+from tvsnap.plugins.client import connection, liveness, transport
+from tvsnap.plugins.client.wire.errors import Unreachable
 from tvsnap.plugins.fleet import AsyncFleet, Fleet, FleetRollout
-from tvsnap.wire.errors import Unreachable
 
 __all__ = ["server_home"]
 

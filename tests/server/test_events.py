@@ -20,8 +20,8 @@ from tests.server.conftest import Server, start, url_of
 from tests.server.test_limits import home as home
 from tests.server.test_tenants import ONE, TWO
 from tests.server.test_tenants import guarded as guarded
-from tvsnap.client.client import Client
-from tvsnap.client.events import Event, EventParser
+from tvsnap.plugins.client.client import Client
+from tvsnap.plugins.client.events import Event, EventParser
 from tvsnap.plugins.server import events
 from tvsnap.plugins.server.events import Events
 from tvsnap.plugins.server.tenants import Tenant

@@ -16,9 +16,9 @@ from tests.conformance.helpers import eventually, is_running
 from tests.server.conftest import Server, start
 from tests.server.relay import Relay
 from tests.server.test_server import ask
-from tvsnap.client.connection import Connection
-from tvsnap.client.wire import Address
-from tvsnap.wire.errors import Busy, TooLarge
+from tvsnap.plugins.client.connection import Connection
+from tvsnap.plugins.client.http import Address
+from tvsnap.plugins.client.wire.errors import Busy, TooLarge
 
 IDLE = 1000
 

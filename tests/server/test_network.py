@@ -27,10 +27,10 @@ from tests.faults.consistency import assert_in_order
 from tests.server.conftest import Server, start
 from tests.server.relay import Relay
 from tests.server.test_limits import home as home
-from tvsnap.client import async_transport, connection, liveness, transport
-from tvsnap.client.connection import Connection
-from tvsnap.client.wire import Address
-from tvsnap.wire.errors import Unreachable
+from tvsnap.plugins.client import async_transport, connection, liveness, transport
+from tvsnap.plugins.client.connection import Connection
+from tvsnap.plugins.client.http import Address
+from tvsnap.plugins.client.wire.errors import Unreachable
 
 TOKEN = "n" * 32
 LOOKS = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")

@@ -11,8 +11,8 @@ import tvsnap
 from tests.conformance.helpers import eventually
 from tests.server.conftest import Server
 from tests.server.test_server import ask
-from tvsnap.client.images_and_graph import RemoteGraph
-from tvsnap.client.transport import Transport
+from tvsnap.plugins.client.images_and_graph import RemoteGraph
+from tvsnap.plugins.client.transport import Transport
 
 
 class TwoAtOnce:

@@ -20,10 +20,10 @@ import tvsnap
 from tests.conformance.helpers import eventually, is_running
 from tests.server.conftest import Server, start
 from tests.server.test_verbs import verb
-from tvsnap.client.wire import json_bytes
+from tvsnap.plugins.client.http import json_bytes
+from tvsnap.plugins.client.wire.errors import Busy, Unauthorized
 from tvsnap.plugins.server.settings import ServerSettings
 from tvsnap.plugins.server.tenants import read_tokens
-from tvsnap.wire.errors import Busy, Unauthorized
 
 
 def ask(server: Server, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
@@ -210,7 +210,7 @@ def test_idle_rollouts_cost_no_thread(server: Server) -> None:
 
 def test_the_client_needs_no_compiled_code() -> None:
     program = (
-        "import sys, tvsnap; tvsnap.connect; import tvsnap.wire.errors;"
+        "import sys, tvsnap; tvsnap.connect; import tvsnap.plugins.client.wire.errors;"
         "heavy = ('pydantic', 'google', 'starlette', 'msgspec', 'tvsnap.sandboxes');"
         "print(*[name for name in heavy if name in sys.modules])"
     )

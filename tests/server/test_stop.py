@@ -26,7 +26,7 @@ from tests.server.test_limits import home as home
 from tests.server.test_server import open_rollout
 from tests.server.test_workers import processes_that_name
 from tvsnap.host import owners
-from tvsnap.wire.errors import ServerStopped, Stopping
+from tvsnap.plugins.client.wire.errors import ServerStopped, Stopping
 
 WORKERS = pytest.mark.parametrize("workers", ["1", "2"])
 

@@ -18,8 +18,9 @@ import tvsnap
 from tests.server.conftest import Server, start
 from tests.server.test_verbs import verb
 from tvsnap.engine.auditing.checking import CheckReport
+from tvsnap.model.errors import Forbidden
+from tvsnap.plugins.client.wire.errors import Busy
 from tvsnap.plugins.server.tenants import Shares, Tenant, read_tokens
-from tvsnap.wire.errors import Busy, Forbidden
 
 ALL, ONE, TWO = "a" * 32, "b" * 32, "c" * 32
 COMMAND = {"command": "echo $RANDOM > secret; cat secret"}

@@ -32,11 +32,11 @@ from tests.server.test_tenants import guarded as guarded
 from tests.server.test_tls import authority as authority
 from tests.server.test_tls import serving
 from tests.server.test_workers import processes_that_name
-from tvsnap.client.client import Client
-from tvsnap.client.terminals import Terminal, open_terminal
-from tvsnap.client.transport import Transport
 from tvsnap.model.errors import NotFound, UsageError
-from tvsnap.wire.errors import Busy, Stopping, Unauthorized
+from tvsnap.plugins.client.client import Client
+from tvsnap.plugins.client.terminals import Terminal, open_terminal
+from tvsnap.plugins.client.transport import Transport
+from tvsnap.plugins.client.wire.errors import Busy, Stopping, Unauthorized
 
 
 def screen_until(terminal: Terminal, text: bytes, timeout: float = 60.0) -> bytes:

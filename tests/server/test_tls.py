@@ -16,9 +16,9 @@ from tests.authority import Authority
 from tests.server.conftest import Server, start
 from tests.server.test_limits import home as home
 from tests.server.test_verbs import verb
+from tvsnap.plugins.client.wire.errors import Unauthorized, Unreachable
 from tvsnap.plugins.server.settings import ServerSettings
 from tvsnap.plugins.server.tls import server_context
-from tvsnap.wire.errors import Unauthorized, Unreachable
 
 Issue = Callable[..., Path]
 

@@ -25,8 +25,8 @@ from tests.server.conftest import Server, start
 from tests.server.test_server import ask
 from tvsnap.graph import Graph
 from tvsnap.host import owners
+from tvsnap.plugins.client.wire.errors import WorkerDied
 from tvsnap.protocols import AnyCache
-from tvsnap.wire.errors import WorkerDied
 
 SEED = 32
 CLIENTS = 4

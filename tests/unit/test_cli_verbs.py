@@ -466,7 +466,7 @@ class TestVerify:
 
         tvsnap.rollout(*(f"echo {number} > f" for number in range(20)))
         with open_cache(tvsnap.home, tvsnap.backend) as cache:
-            report = verify(cache, candidates(cache), progress=interrupt)
+            report = verify(cache, candidates(cache.graph.tree()), progress=interrupt)
         assert report.interrupted
         assert 1 <= report.checked < 20
         assert not report.failures

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from tvsnap.images import ImageSpecError
-from tvsnap.images.descriptions.compose_files import read_compose
 from tvsnap.images.descriptions.detect import load_source
 from tvsnap.images.descriptions.spec import DockerfileBase, FileCopy
+from tvsnap.plugins.tasks.compose_files import read_compose
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:

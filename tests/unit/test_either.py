@@ -13,18 +13,18 @@ from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.cache import Cache
-from tvsnap.client.async_client import (
+from tvsnap.engine.settings import CacheArguments, CacheSettings
+from tvsnap.graph import Graph
+from tvsnap.images import ImageStore
+from tvsnap.model.forks import AsyncForks, Forks
+from tvsnap.plugins.client.async_client import (
     AsyncClient,
     AsyncRemoteImages,
     AsyncRemoteRollout,
     AsyncRemoteSandbox,
 )
-from tvsnap.client.client import Client, RemoteRollout, RemoteSandbox
-from tvsnap.client.images_and_graph import RemoteGraph, RemoteImages
-from tvsnap.engine.settings import CacheArguments, CacheSettings
-from tvsnap.graph import Graph
-from tvsnap.images import ImageStore
-from tvsnap.model.forks import AsyncForks, Forks
+from tvsnap.plugins.client.client import Client, RemoteRollout, RemoteSandbox
+from tvsnap.plugins.client.images_and_graph import RemoteGraph, RemoteImages
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.protocol import Sandbox
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.images.descriptions.env_file import read_env_file
 from tvsnap.images.errors import ImageSpecError
+from tvsnap.plugins.tasks.env_file import read_env_file
 
 CASES = {
     "A=1": {"A": "1"},

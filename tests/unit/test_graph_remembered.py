@@ -135,7 +135,7 @@ def test_sqlite_is_asked_for_others_only_once_somebody_has_written(
 
 
 def test_the_oldest_are_forgotten_first(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvsnap.graph.remembered.MOST", 20_000)
+    monkeypatch.setattr("tvsnap.graph.answers.MOST_REMEMBERED", 20_000)
     root = add_root(graph)
     for number in range(3):
         look(graph, root, f"cat {number}", "x" * 7000)

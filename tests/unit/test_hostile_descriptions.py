@@ -15,9 +15,9 @@ import pytest
 from tvsnap.images.build.oci import unpack_oci
 from tvsnap.images.descriptions.dockerfile import read_dockerfile
 from tvsnap.images.descriptions.document import load_toml, load_yaml
-from tvsnap.images.descriptions.env_file import read_env_file
 from tvsnap.images.errors import BuildStepFailed, ImageSpecError
 from tvsnap.model.limits import MIB
+from tvsnap.plugins.tasks.env_file import read_env_file
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from tvsnap.plugins.client.wire.errors import KeyReused
 from tvsnap.plugins.server.once import Once
-from tvsnap.wire.errors import KeyReused
 
 
 def test_answers_are_kept_until_they_have_come() -> None:

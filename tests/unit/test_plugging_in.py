@@ -17,7 +17,8 @@ from tvsnap import sandboxes
 from tvsnap.environments import environment
 from tvsnap.host import plugins
 from tvsnap.host.checks import Check, Found, check
-from tvsnap.images import ImageSpecError, load_source
+from tvsnap.images import ImageSpec, ImageSpecError, load_source
+from tvsnap.images.descriptions.spec import DebianBase
 from tvsnap.images.loaders import loaders
 from tvsnap.model.errors import UsageError
 
@@ -51,6 +52,11 @@ class Networked(Plain):
         return [check_thing(home)]
 
 
+def read_mine(path: Path) -> ImageSpec:
+    """Reads a file with the name of a suite."""
+    return ImageSpec(path.parent, "described", "terminal", DebianBase(path.read_text()))
+
+
 corpus_loader = SimpleNamespace(keys={"corpus": str, "database": str}, check=lambda data: None)
 
 
@@ -69,13 +75,16 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
 def test_tvsnap_plugs_in_what_it_brings() -> None:
     assert {"docker"} <= set(plugins.names("backend"))
     assert {"sqlite", "postgres", "mariadb"} <= set(plugins.names("environment")) & set(loaders())
+    assert {"python"} <= set(plugins.names("environment"))
+    assert {"task.toml", "task.yaml"} <= set(plugins.names("image description"))
     assert environment("sqlite") is environment("sqlite")
     assert environment("sqlite").name == "sqlite"
 
 
 def test_the_core_does_without() -> None:
     code = (
-        "import sys, tvsnap.cache, tvsnap.upkeep.doctor, tvsnap.images\n"
+        "import sys, tvsnap.aio.cache, tvsnap.cache, tvsnap.images, tvsnap.types\n"
+        "import tvsnap.upkeep.doctor, tvsnap.upkeep.replay, tvsnap.upkeep.verify, tvsnap_cli.main, tvsnap_cli.context\n"
         "from tvsnap.environments import environment\n"
         "environment('terminal')\n"
         "assert not [name for name in sys.modules if name.startswith('tvsnap.plugins')]\n"
@@ -109,6 +118,16 @@ def test_a_backend_brings_checks(install: Install, tmp_path: Path, monkeypatch: 
     (broken,) = [one for one in sandboxes.checks(tmp_path) if one.name == "backend mine"]
     assert not broken.ok
     assert "nowhere.to_be_found:Backend" in broken.detail
+
+
+def test_files_that_describe_images(install: Install, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("trixie")
+    with pytest.raises(ImageSpecError, match=r"has none of image.yaml, task.toml, task.yaml, Dockerfile"):
+        load_source(tmp_path)
+    install("image description", f"{__name__}:read_mine")
+    assert load_source(tmp_path).base == load_source(tmp_path / "mine").base == DebianBase("trixie")
+    write_spec(tmp_path, "{debian: }")
+    assert load_source(tmp_path).base == DebianBase()
 
 
 class TestLoaders:

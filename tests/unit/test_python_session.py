@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tvsnap.guest import python_session
+from tvsnap.plugins.python import session as python_session
 
 PROGRAM = Path(python_session.__file__)
 WITHOUT_IPYTHON = "raise ImportError('none for this test')\n"
@@ -69,7 +69,7 @@ def test_mistakes_are_told_cleanly(ask: Ask) -> None:
     assert failed["failed"]
     assert "ZeroDivisionError: division by zero" in failed["output"]
     assert "return 1 / 0" in failed["output"]
-    assert "python_session" not in failed["output"]
+    assert "session.py" not in failed["output"]
     assert "\x1b" not in failed["output"]
     wrong = ask("x = = 1")
     assert wrong["failed"]

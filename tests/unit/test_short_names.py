@@ -13,7 +13,7 @@ import tvsnap
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(tvsnap.__file__).parent
 PLUGINS = "tvsnap.plugins."
-SHORT = ("fleet", "integrations", "priors", "ray", "registry", "training", "video")
+SHORT = ("client", "fleet", "integrations", "priors", "protocols", "ray", "registry", "testing", "training", "video")
 
 
 def modules() -> dict[str, ast.Module]:
@@ -62,3 +62,20 @@ def test_a_short_name_only_re_exports(module: str) -> None:
 def test_what_guides_import_is_re_exported(module: str, name: str) -> None:
     known = modules()
     assert name in exported(known[module]) or f"{module}.{name}" in known
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Returns the modules of tvsnap that a module imports when it runs, those that are imported for types left out."""
+    for_types = {
+        node
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+    }
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node not in for_types]
+    return {node.module for node in nodes if node.module}
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.joinpath("cli").rglob("*.py")), ids=str)
+def test_verbs_know_the_client_by_its_types_only(path: Path) -> None:
+    assert not imported(ast.parse(path.read_text())) & {"tvsnap.client", "tvsnap.protocols"}

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from tvsnap.images import ImageNotFound, ImageSpecError, ImageStore, find_source
-from tvsnap.images.descriptions.compose_service import Service
-from tvsnap.images.descriptions.compose_services import Member
 from tvsnap.images.descriptions.detect import load_source
 from tvsnap.images.descriptions.service_spec import ServiceSettings
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
@@ -19,6 +17,8 @@ from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
 from tvsnap.model.network import NO_NETWORK
 from tvsnap.model.task import Task, TaskPhase, TaskStep
+from tvsnap.plugins.tasks.compose_service import Service
+from tvsnap.plugins.tasks.compose_services import Member
 
 CHECKOUT = Path(__file__).parents[2]
 MIB = 1024 * 1024

@@ -15,7 +15,7 @@ from tests.fakes.backend import FakeBackend, FakeSandbox, Faults, fake_image
 from tvsnap.environments import environment
 from tvsnap.environments.screen import encode_keys, render
 from tvsnap.environments.terminal import TerminalEnvironment, clean
-from tvsnap.guest.python_session import CUT
+from tvsnap.guest.cut import CUT
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.limits import MIB, Limits

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from tvsnap import UsageError, tool, tool_schemas
-from tvsnap.client.images_and_graph import RemoteTool
+from tvsnap.plugins.client.images_and_graph import RemoteTool
 
 
 @tool

@@ -22,7 +22,6 @@ VARIABLE = "TVSNAP_ENVIRONMENTS"
 
 _OWN: Mapping[str, tuple[str, str]] = {
     "terminal": ("terminal", "TerminalEnvironment"),
-    "python": ("python", "PythonEnvironment"),
 }
 """The core's environments: the module, and the class in it."""
 
@@ -30,8 +29,8 @@ _OWN: Mapping[str, tuple[str, str]] = {
 def environment(name: str) -> Environment:
     """Returns an environment; its module is imported only now.
 
-    It is `terminal` or `python`, one that a package adds by an entry point of the group `tvsnap.environments`, as
-    tvsnap itself adds those of databases, or one that the variable `TVSNAP_ENVIRONMENTS` names. `name` is the
+    It is `terminal`, one that a package adds by an entry point of the group `tvsnap.environments`, as tvsnap itself
+    adds `python` and those of databases, or one that the variable `TVSNAP_ENVIRONMENTS` names. `name` is the
     `environment` of an image.
 
     Raises:

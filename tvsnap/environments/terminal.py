@@ -11,7 +11,7 @@ from tvsnap.environments.screen import KEYS_HELP, encode_keys, render
 from tvsnap.environments.service import InnerService
 from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
 from tvsnap.environments.toolset import ToolEnvironment
-from tvsnap.guest.python_session import CUT, INTERRUPTED, whole
+from tvsnap.guest.cut import CUT, INTERRUPTED, whole
 from tvsnap.model.arguments import check_variables
 from tvsnap.model.calls import STDERR, Part, ToolCall, ToolResult
 from tvsnap.model.errors import UsageError

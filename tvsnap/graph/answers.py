@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 from tvsnap.graph.base import GraphPart
-from tvsnap.graph.model import Edge, Lease
+from tvsnap.graph.model import Edge, Lease, StepRow
 from tvsnap.graph.rows import EDGE_COLUMNS, to_answer, to_mapping
-from tvsnap.host.database import FAILURES, is_undecodable
+from tvsnap.host.database import FAILURES, Database, is_undecodable
 from tvsnap.host.waiting import SLACK, alike, due_in
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
@@ -58,11 +59,62 @@ INSERT INTO leases (state, call_key, owner, taken) VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET owner = excluded.owner, taken = excluded.taken
 """
 
+MOST_REMEMBERED = 32 * 1024 * 1024
+"""Bytes that all answers in memory may take, about."""
+_SIZE = 2048  # of a record without its texts
+
+
+class Remembered:
+    """Records of calls that were read from a graph lately. Thread-safe.
+
+    One is given again only if nobody has altered anything in the file since it was read, in this process or in another:
+    what was changed or deleted is read anew. Only the count of its hits may be an earlier one.
+    """
+
+    def __init__(self, database: Database) -> None:
+        """
+        Args:
+            database: the file from which they are read.
+        """
+        self._database = database
+        self._lock = threading.Lock()
+        self._size = 0
+        self._kept: dict[Hashable, tuple[int, Edge, int]] = {}
+
+    def get(self, key: Hashable, read: Callable[[], Edge | None]) -> Edge | None:
+        """Returns the record of a key; None if there is none, which is not remembered.
+
+        Args:
+            key: the key.
+            read: reads it from the file.
+
+        Raises:
+            TvsnapError: the file cannot be read.
+        """
+        version = self._database.version  # before the record is read, which may be newer, but not older
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] == version:
+            return kept[1]
+        edge = read()
+        if edge is not None and version is not None:
+            self._keep(key, version, edge)
+        return edge
+
+    def _keep(self, key: Hashable, version: int, edge: Edge) -> None:
+        size = _SIZE + len(edge.call.canonical) + sum(len(part.data) for part in edge.result.parts)
+        with self._lock:
+            before = self._kept.pop(key, None)
+            self._size += size - (0 if before is None else before[2])
+            self._kept[key] = (version, edge, size)
+            while self._size > MOST_REMEMBERED:
+                self._size -= self._kept.pop(next(iter(self._kept)))[2]
+
 
 class Answers(GraphPart):
     """The part of `Graph` that gives a call its answer, or the right to execute it."""
 
     gives_timeouts: bool
+    _remembered: Remembered
 
     def lookup(
         self,
@@ -116,6 +168,22 @@ class Answers(GraphPart):
         if quiet_s != math.inf:  # then the answer depends on the time
             return read()
         return self._remembered.get((state, call.canonical, timeout, backend), read)
+
+    def answered(self, key: Hashable, read: Callable[[], Edge | None]) -> Edge | None:
+        """Returns the record of a call that `read` reads from the graph; again without that, until anybody alters it.
+
+        Args:
+            key: of all that the answer depends on but the graph.
+            read: reads it; None where there is none.
+
+        Raises:
+            TvsnapError: the file cannot be read.
+        """
+        return self._remembered.get(key, read)
+
+    def touch_hit(self, edge: Edge, task: str = "", step: StepRow | None = None) -> None:
+        """Counts an answer of an edge to a call of this task, a step of a rollout; in memory, until `flush`."""
+        self._pending.hit(edge.id, task, step)
 
     def due_in(self, state: str, call: ToolCall, timeout: float, backend: str, waited: float) -> float | None:
         """Returns the time until a recorded answer, made after a longer wait, may be used.

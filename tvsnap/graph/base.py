@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tvsnap.graph.pending import Pending
-from tvsnap.graph.remembered import Remembered
 from tvsnap.graph.rows import encodable
 from tvsnap.host.database import Database
 from tvsnap.model.errors import TvsnapError
@@ -18,7 +17,6 @@ class GraphPart:
 
     _database: Database
     _pending: Pending
-    _remembered: Remembered
 
     def _rows(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         """Returns the rows of a query."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TypeVar
 
-from tvsnap.graph.answers import Answers
+from tvsnap.graph.answers import Answers, Remembered
 from tvsnap.graph.database import FORMAT
 from tvsnap.graph.forget import Forgetting
 from tvsnap.graph.insertion import insert_root
-from tvsnap.graph.model import Edge, RootInfo, StepRow
+from tvsnap.graph.model import RootInfo
 from tvsnap.graph.pending import Pending
 from tvsnap.graph.portable import Portable
-from tvsnap.graph.remembered import Remembered
 from tvsnap.graph.rollouts import Rollouts
 from tvsnap.graph.snapshots import Snapshots
 from tvsnap.graph.tree import Tree
@@ -66,18 +64,6 @@ class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def answered(self, key: Hashable, read: Callable[[], Edge | None]) -> Edge | None:
-        """Returns the record of a call that `read` reads from the graph; again without that, until anybody alters it.
-
-        Args:
-            key: of all that the answer depends on but the graph.
-            read: reads it; None where there is none.
-
-        Raises:
-            TvsnapError: the file cannot be read.
-        """
-        return self._remembered.get(key, read)
-
     def ensure_root(self, info: RootInfo) -> None:
         """Adds a root state unless it is there."""
         hash = bytes.fromhex(info.hash)
@@ -85,10 +71,6 @@ class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
             return
         with self._database.write() as cursor:
             insert_root(cursor, info)
-
-    def touch_hit(self, edge: Edge, task: str = "", step: StepRow | None = None) -> None:
-        """Counts an answer of an edge to a call of this task, a step of a rollout; in memory, until `flush`."""
-        self._pending.hit(edge.id, task, step)
 
 
 def _flush(graph: Graph | None) -> None:

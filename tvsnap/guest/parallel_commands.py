@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tvsnap.guest.python_session import whole
+from tvsnap.guest.cut import whole
 from tvsnap.model.errors import UsageError
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Command, Outcome

@@ -15,14 +15,27 @@ from typing import Any, Literal
 
 from tvsnap.model.errors import UsageError
 
-Kind = Literal["environment", "backend", "policy", "graph", "image loader", "container tool"]
+Kind = Literal[
+    "environment",
+    "backend",
+    "policy",
+    "graph",
+    "image loader",
+    "image description",
+    "image services",
+    "container tool",
+    "client",
+]
 GROUPS: Mapping[Kind, str] = {
     "environment": "tvsnap.environments",
     "backend": "tvsnap.backends",
     "policy": "tvsnap.policies",
     "graph": "tvsnap.graphs",
     "image loader": "tvsnap.image_loaders",
+    "image description": "tvsnap.image_descriptions",
+    "image services": "tvsnap.image_services",
     "container tool": "tvsnap.container_tools",
+    "client": "tvsnap.clients",
 }
 """The group of entry points of each kind."""
 

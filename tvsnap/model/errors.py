@@ -21,6 +21,10 @@ class UsageError(TvsnapError):
     exit_status = 2
 
 
+class Forbidden(UsageError):
+    """A server knows the token as that of a tenant, and this needs one that may see all."""
+
+
 class NotFound(TvsnapError):
     """There is no such image, state, snapshot or task, or a prefix fits several of them."""
 

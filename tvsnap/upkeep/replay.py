@@ -15,17 +15,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from tvsnap.client.client import Client
 from tvsnap.engine.auditing.checking import NOTHING_CHECKED, CheckReport
 from tvsnap.model.arguments import check_seconds, check_text, check_whole
 from tvsnap.model.calls import ToolResult
-from tvsnap.model.errors import TvsnapError
+from tvsnap.model.errors import Forbidden, TvsnapError
+from tvsnap.model.operations.caches import CacheMethods
 from tvsnap.model.stats import Stats
 from tvsnap.upkeep.rollout_files import PlannedRollout
-from tvsnap.wire.errors import Forbidden
 
 if TYPE_CHECKING:
-    from tvsnap.cache import Cache
+    from tvsnap.engine.auditing.audit import Auditor
 
 DEFAULT_TIMEOUT = 30.0  # seconds that a call gets if it has no timeout of its own
 
@@ -205,7 +204,7 @@ class Replay:
         listener: is called about events.
     """
 
-    cache: Cache | Client
+    cache: CacheMethods[Any, Any]
     rollouts: Sequence[PlannedRollout]
     options: ReplayOptions
     listener: Listener | None = None
@@ -218,6 +217,7 @@ class Replay:
         Raises:
             TvsnapError: no rollout can run at all, for example because the image is missing.
         """
+        auditor: Auditor | None = getattr(self.cache, "audit", None)  # None at a server
         before = self._stats()
         runs = [RolloutRun(planned, n) for n in range(self.options.repeat) for planned in self.rollouts]
         began = time.perf_counter()
@@ -232,15 +232,15 @@ class Replay:
                 finally:
                     passes.append(time.perf_counter() - pass_began)
             wall_s = time.perf_counter() - began
-            while not isinstance(self.cache, Client) and not self.cache.audit.wait(_POLL):
+            while auditor is not None and not auditor.wait(_POLL):
                 pass
         except KeyboardInterrupt:
             interrupted = True
             wall_s = wall_s or time.perf_counter() - began
         started = [run for run in runs if run.calls or run.finished or run.error] if interrupted else runs
-        audit = NOTHING_CHECKED if isinstance(self.cache, Client) else self.cache.audit.report()
+        audit = NOTHING_CHECKED if auditor is None else auditor.report()
         after = self._stats()
-        stats = after.since(before) if isinstance(self.cache, Client) and before and after else after
+        stats = after.since(before) if auditor is None and before and after else after
         return ReplayReport(tuple(started), stats, wall_s, tuple(passes), interrupted, audit)
 
     def _stats(self) -> Stats | None:

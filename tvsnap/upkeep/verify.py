@@ -9,25 +9,31 @@ import contextlib
 import functools
 import operator
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from tvsnap.client.client import Client
 from tvsnap.engine.auditing.checking import Checker, CheckReport
 from tvsnap.model.errors import NotFound
 
 if TYPE_CHECKING:
     from tvsnap.cache import Cache
+    from tvsnap.graph.model import TreeNode
+
+K = TypeVar("K")
 
 
-def candidates(cache: Cache | Client, task: str | None = None) -> list[int]:
-    """Returns the ids of the recorded calls that may answer calls, oldest first; of one task, if it is named."""
-    calls = [
-        call
-        for node in cache.graph.tree(task=task)
-        for call in ((node.made_by,) if node.made_by else ()) + node.unchanging
-    ]
+@runtime_checkable
+class CacheElsewhere(Protocol):
+    """A cache at a server, which makes calls again itself; see `tvsnap.Client`."""
+
+    def check(self, kind: type[K], call: int, *, mark: bool = True) -> K:
+        """Has a recorded call made again; see `Client.check`."""
+
+
+def candidates(nodes: Iterable[TreeNode]) -> list[int]:
+    """Returns the ids of the calls in a tree that may answer calls, oldest first."""
+    calls = [call for node in nodes for call in ((node.made_by,) if node.made_by else ()) + node.unchanging]
     return sorted(call.id for call in calls if call.shared and call.deterministic and call.comparable)
 
 
@@ -37,7 +43,7 @@ def choose(ids: Sequence[int], sample: int | None, seed: int = 0) -> list[int]:
 
 
 def verify(
-    cache: Cache | Client,
+    cache: Cache | CacheElsewhere,
     ids: Sequence[int],
     *,
     parallel: int = 1,
@@ -57,7 +63,7 @@ def verify(
         progress: called after each call, in any thread.
     """
     checker: Checker | _RemoteChecker
-    if isinstance(cache, Client):
+    if isinstance(cache, CacheElsewhere):
         checker = _RemoteChecker(cache, mark=mark)
     else:
         checker = Checker(cache.graph, cache.reexecute, by="a verification", mark=mark)
@@ -74,7 +80,7 @@ def verify(
                 future.result()
         except BaseException as error:
             checker.stop()
-            if not isinstance(cache, Client):
+            if not isinstance(cache, CacheElsewhere):
                 cache.pool.close()  # ends calls that are running
             if not isinstance(error, KeyboardInterrupt):
                 raise
@@ -85,7 +91,7 @@ def verify(
 class _RemoteChecker:
     """A `Checker` whose calls a server makes again, and compares. Thread-safe."""
 
-    def __init__(self, client: Client, *, mark: bool) -> None:
+    def __init__(self, client: CacheElsewhere, *, mark: bool) -> None:
         self._client = client
         self._mark = mark
         self._stopped = False

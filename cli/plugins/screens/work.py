@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from rich.syntax import Syntax
 from rich.text import Text
 
-from tvsnap.client.client import Client
 from tvsnap.graph import Edge
 from tvsnap.model.observations import FolderListing
 from tvsnap.upkeep.diff import FileDifference, StateDifference, compare_states
@@ -78,11 +77,13 @@ class Work:
 
     def diff(self, before: str, after: str) -> Lines:
         """Returns the differences of two states."""
+        from tvsnap.cache import Cache
+
         cache = self.cache
-        if isinstance(cache, Client):
-            difference = cache.diff(StateDifference, before, after, patch=True)
-        else:
+        if isinstance(cache, Cache):
             difference = compare_states(cache, before, after, patch=True)
+        else:
+            difference = cache.diff(StateDifference, before, after, patch=True)
         return difference_lines(difference)
 
     def reexecute(self, edge: Edge) -> Lines:

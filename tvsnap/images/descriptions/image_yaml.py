@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
+from tvsnap.host import plugins
 from tvsnap.images.descriptions import spec
-from tvsnap.images.descriptions.compose_services import read_services
 from tvsnap.images.descriptions.dockerfile_part import DockerfilePart, Variables
 from tvsnap.images.descriptions.document import load_yaml
 from tvsnap.images.descriptions.values import (
@@ -178,7 +178,8 @@ def _network(value: Any) -> Network:
 
 
 def _services(services: object, info: ValidationInfo) -> dict[str, Any]:
-    return read_services(services, info, load_image_yaml)
+    fields: dict[str, Any] = plugins.find("image services", "compose")(services, info, load_image_yaml)
+    return fields
 
 
 class _Spec(Part):

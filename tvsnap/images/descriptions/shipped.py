@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from tvsnap.images.descriptions.detect import DESCRIPTIONS, SPEC_FILE, describes_image
+from tvsnap.images.descriptions.detect import SPEC_FILE, describes_image, descriptions
 from tvsnap.images.errors import ImageNotFound
 
 
@@ -31,9 +31,9 @@ def find_source(source: str | Path) -> Path:
     folder = Path(source).expanduser()
     if str(source) in shipped:
         return shipped[str(source)]
-    if folder.name in DESCRIPTIONS or describes_image(folder):
+    if folder.name in descriptions() or describes_image(folder):
         return folder
-    wanted = ", ".join(DESCRIPTIONS)
+    wanted = ", ".join(descriptions())
     if folder.is_dir():
         raise ImageNotFound(f"the folder {source} has none of {wanted}")
     if folder.name != str(source):

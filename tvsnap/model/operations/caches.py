@@ -27,6 +27,7 @@ from tvsnap.model.operations.operation import (
     Use,
     awaited,
 )
+from tvsnap.model.stats import Stats
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -352,6 +353,14 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
             return self._made(state, n)
         forks = self._forked(Resume(state, task, label, epoch=epoch), n)
         return reseeded(forks, state) if reseed else forks
+
+    def stats(self) -> Stats:
+        """Returns the statistics of the cache."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends the rollouts; see `Cache.close`."""
+        raise NotImplementedError
 
     def _materialised(self, state: str, after: float, network: NetworkLike) -> AbstractContextManager[S]:
         raise NotImplementedError

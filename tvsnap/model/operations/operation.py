@@ -2,7 +2,7 @@
 
 A method of `RolloutMethods` or `CacheMethods` makes an operation and has `perform` perform it, in this process, at a
 server, or at one of several. A parameter is defined in the operation and used in its execution; all layers between pass
-operations on unchanged. `tvsnap.wire.operations` converts them into JSON, by the types of their fields.
+operations on unchanged. `tvsnap.plugins.client.wire.operations` converts them into JSON, by the types of their fields.
 """
 
 from __future__ import annotations

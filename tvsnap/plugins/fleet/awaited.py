@@ -12,12 +12,12 @@ from tvsnap import Sandbox
 from tvsnap.aio.rollout_twin import RolloutTwin
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, forked, in_thread, in_thread_at_last
-from tvsnap.client.client import RemoteSandbox
 from tvsnap.graph.model import Forgotten
 from tvsnap.model.forks import AsyncForks, awaited_or_entered
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import AwaitedCacheMethods, OpenRollout, Resume
 from tvsnap.model.operations.operation import Operation
+from tvsnap.plugins.client.client import RemoteSandbox
 from tvsnap.plugins.fleet.fleet import SPREAD, Fleet
 from tvsnap.plugins.fleet.graph import FleetImages
 from tvsnap.plugins.fleet.rollout import FleetRollout

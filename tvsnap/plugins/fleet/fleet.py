@@ -9,8 +9,6 @@ from functools import partial, reduce
 from typing import Any, TypeVar
 
 from tvsnap import Client, Image, UsageError
-from tvsnap.client.client import RemoteRollout, RemoteSandbox
-from tvsnap.client.terminals import Terminal
 from tvsnap.errors import NotFound
 from tvsnap.graph.model import Edge, Forgotten
 from tvsnap.graph.reexecution import Remade
@@ -19,6 +17,8 @@ from tvsnap.model.forks import Forks
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import CacheMethods, Expect, OpenRollout, Resume, Values
 from tvsnap.model.operations.operation import Operation
+from tvsnap.plugins.client.client import RemoteRollout, RemoteSandbox
+from tvsnap.plugins.client.terminals import Terminal
 from tvsnap.plugins.fleet.graph import FleetGraph, FleetImages
 from tvsnap.plugins.fleet.nodes import Node, NodeInfo, Nodes
 from tvsnap.plugins.fleet.rollout import FleetRollout, Opening, together

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tvsnap import Client, UsageError
-from tvsnap.client.liveness import LOST_S
-from tvsnap.client.transport import HEALTH, Transport
-from tvsnap.client.wire import Address, target
 from tvsnap.errors import NotFound
 from tvsnap.graph.model import State
+from tvsnap.plugins.client.http import Address, target
+from tvsnap.plugins.client.liveness import LOST_S
+from tvsnap.plugins.client.transport import HEALTH, Transport
+from tvsnap.plugins.client.wire.errors import Unreachable, WorkerDied
 from tvsnap.plugins.fleet.routing import choose, ranking
-from tvsnap.wire.errors import Unreachable, WorkerDied
 
 AGAIN = 10.0
 """Seconds after which a node that could not be reached is tried again."""

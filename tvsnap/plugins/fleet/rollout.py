@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tvsnap import Client, Grade, InfrastructureError, ToolResult
-from tvsnap.client.client import RemoteRollout, RemoteSandbox, is_open, known_state
 from tvsnap.errors import NotFound, StateLost
 from tvsnap.model.arguments import outcome_of
 from tvsnap.model.fetched import Fetched
 from tvsnap.model.forks import Forks, reseeded
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.operations.rollouts import Call, ExecAll, Get, GradeState, Put, Record, RolloutMethods
+from tvsnap.plugins.client.client import RemoteRollout, RemoteSandbox, is_open, known_state
+from tvsnap.plugins.client.wire.errors import Unreachable
 from tvsnap.plugins.fleet.nodes import LOST, Node, Nodes
-from tvsnap.wire.errors import Unreachable
 
 _TRIES = 4
 """Nodes that a rollout is tried at, one after the other."""

@@ -21,9 +21,9 @@ from tvsnap.model.arguments import check_seconds, check_text, check_whole
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import InfrastructureError, UsageError
 from tvsnap.model.grades import Verifier
+from tvsnap.plugins.client.protocols import AnyRollout
 from tvsnap.plugins.harnesses.caches import CacheOptions, process_cache
 from tvsnap.plugins.harnesses.images import find_image
-from tvsnap.protocols import AnyRollout
 
 COLUMN = "tvsnap"
 TIMEOUT, SHOWN = 30.0, 4000  # seconds, characters

@@ -21,10 +21,10 @@ import tvsnap.aio
 from tvsnap.aio.cache import AsyncCache
 from tvsnap.aio.threads import begin
 from tvsnap.cache import Cache
-from tvsnap.client.client import connect
 from tvsnap.host.home import resolve_home
 from tvsnap.model.errors import UsageError
-from tvsnap.protocols import AnyAsyncCache, AnyCache
+from tvsnap.plugins.client.client import connect
+from tvsnap.plugins.client.protocols import AnyAsyncCache, AnyCache
 
 URL_VARIABLE = "TVSNAP_URL"
 TOKEN_VARIABLE = "TVSNAP_TOKEN"

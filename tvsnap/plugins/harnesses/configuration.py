@@ -9,9 +9,9 @@ from pydantic import BaseModel, Field
 
 from tvsnap.images import Image
 from tvsnap.model.limits import MIB
+from tvsnap.plugins.client.protocols import AnyRollout
 from tvsnap.plugins.harnesses.caches import CacheOptions, process_cache
 from tvsnap.plugins.harnesses.images import find_image
-from tvsnap.protocols import AnyRollout
 
 
 class CacheConfig(BaseModel):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tvsnap.client.images_and_graph import RemoteImages
 from tvsnap.images import Image, ImageNotFound, ImageStore, shipped_images
-from tvsnap.images.descriptions.detect import DESCRIPTIONS
+from tvsnap.images.descriptions.detect import descriptions
+from tvsnap.plugins.client.images_and_graph import RemoteImages
 
 
 def find_image(store: ImageStore | RemoteImages, name: str) -> Image:
@@ -20,7 +20,7 @@ def find_image(store: ImageStore | RemoteImages, name: str) -> Image:
         TvsnapError: it cannot be built; see `ImageStore.build`.
     """
     path = Path(name)
-    if ("/" in name or path.name in DESCRIPTIONS) and path.exists():
+    if ("/" in name or path.name in descriptions()) and path.exists():
         return store.build(path)
     try:
         return store.get(name)

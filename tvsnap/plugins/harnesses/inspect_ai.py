@@ -20,14 +20,14 @@ from typing import Any, Literal, overload
 from pydantic import BaseModel, ConfigDict
 
 from tvsnap.aio.threads import in_thread
-from tvsnap.client.images_and_graph import RemoteImages
 from tvsnap.images import Image, ImageNotFound, ImageStore
-from tvsnap.images.descriptions.detect import DESCRIPTIONS
+from tvsnap.images.descriptions.detect import descriptions
 from tvsnap.model.calls import ToolResult
+from tvsnap.plugins.client.images_and_graph import RemoteImages
+from tvsnap.plugins.client.protocols import AnyAsyncRollout
 from tvsnap.plugins.harnesses.caches import shared_cache
 from tvsnap.plugins.harnesses.configuration import CacheConfig, cache_options
 from tvsnap.plugins.harnesses.images import find_image
-from tvsnap.protocols import AnyAsyncRollout
 
 try:
     from inspect_ai.util import (
@@ -127,7 +127,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
     @classmethod
     def config_files(cls) -> list[str]:
         """Returns the files beside a task that describe its image, if the task names none."""
-        return list(DESCRIPTIONS)
+        return list(descriptions())
 
     @classmethod
     def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:

@@ -18,14 +18,14 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from tvsnap.client.client import Client
-from tvsnap.client.images_and_graph import RemoteTool
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import Part, ToolResult
 from tvsnap.model.errors import InfrastructureError, NotFound, StateLost, TvsnapError, UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.network import NetworkLike
-from tvsnap.protocols import AnyAsyncCache, AnyAsyncRollout, AnyCache
+from tvsnap.plugins.client.client import Client
+from tvsnap.plugins.client.images_and_graph import RemoteTool
+from tvsnap.plugins.client.protocols import AnyAsyncCache, AnyAsyncRollout, AnyCache
 from tvsnap.upkeep.diff import StateDifference, compare_states
 
 _STATE = {"type": "string", "description": "A state's name, or a prefix of it; PREFIX~2 is two steps above."}

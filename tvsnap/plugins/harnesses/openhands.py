@@ -21,8 +21,8 @@ from pydantic import Field, PrivateAttr
 
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
+from tvsnap.plugins.client.protocols import AnyRollout
 from tvsnap.plugins.harnesses.configuration import RolloutConfig, begin_rollout
-from tvsnap.protocols import AnyRollout
 
 try:
     from openhands.sdk.git.exceptions import GitCommandError, GitPathError, GitRepositoryError

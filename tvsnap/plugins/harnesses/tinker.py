@@ -17,9 +17,9 @@ from tvsnap.aio.threads import in_thread
 from tvsnap.model.arguments import check_text
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import SandboxDied, TvsnapError, UsageError
+from tvsnap.plugins.client.protocols import AnyAsyncRollout
 from tvsnap.plugins.harnesses.caches import CacheOptions, shared_cache
 from tvsnap.plugins.harnesses.images import find_image
-from tvsnap.protocols import AnyAsyncRollout
 
 try:
     from tinker_cookbook.sandbox.sandbox_interface import SandboxResult, SandboxTerminatedError

@@ -17,6 +17,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tvsnap.model.errors import TvsnapError, UsageError
+from tvsnap.plugins.client.wire.errors import Unreachable, error_data, meaning_of
 from tvsnap.plugins.proxy.keys import Keyed, account_of, keyed
 from tvsnap.plugins.proxy.priors import HEADER, Priors
 from tvsnap.plugins.proxy.recording import Recording, may_be_shared
@@ -25,7 +26,6 @@ from tvsnap.plugins.proxy.upstream import Head, Upstream
 from tvsnap.plugins.server.http import Guard, check_length, json_response, read_body
 from tvsnap.plugins.server.settings import ServerSettings
 from tvsnap.plugins.server.tenants import tenant_of
-from tvsnap.wire.errors import Unreachable, error_data, meaning_of
 
 T = TypeVar("T")
 logger = logging.getLogger("tvsnap.proxy")

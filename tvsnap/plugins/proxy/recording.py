@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 
 from tvsnap.model.errors import InfrastructureError, TvsnapError
+from tvsnap.plugins.client.wire.errors import Unreachable
 from tvsnap.plugins.proxy.keys import is_in_key
 from tvsnap.plugins.proxy.upstream import Head, Upstream
-from tvsnap.wire.errors import Unreachable
 
 LONGEST = 64 << 20
 """Bytes of an answer at most that is kept."""

@@ -11,8 +11,8 @@ from urllib.parse import unquote_to_bytes
 import httpx2
 
 from tvsnap.model.errors import UsageError
+from tvsnap.plugins.client.wire.errors import Unreachable
 from tvsnap.plugins.server.settings import is_loopback
-from tvsnap.wire.errors import Unreachable
 
 CONNECT_S = 10.0
 """Seconds in which a connection to the server must be made."""

@@ -19,7 +19,7 @@ from tvsnap.model.grades import TIMEOUT
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Command
 from tvsnap.model.operations.operation import Bounds
-from tvsnap.wire.operations import members
+from tvsnap.plugins.client.wire.operations import members
 
 T = TypeVar("T")
 Seconds = Annotated[float, Meta(ge=0)]

@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tvsnap.model.errors import UsageError
+from tvsnap.plugins.client.wire.values import to_data
 from tvsnap.plugins.server import bodies
 from tvsnap.plugins.server.bodies import encode
 from tvsnap.plugins.server.http import Operation, is_number, json_response, number_of
 from tvsnap.plugins.server.service import Service
 from tvsnap.plugins.server.tenants import tenant_of
-from tvsnap.wire.values import to_data
 
 MOST_OUTLINED = 20_000
 """Calls that one answer has without their texts, about 200 bytes each."""

@@ -12,10 +12,10 @@ from starlette.responses import Response, StreamingResponse
 
 from tvsnap.host.trees import serialised, stored
 from tvsnap.model.errors import NotFound, UsageError
+from tvsnap.plugins.client.wire.errors import TooLarge
 from tvsnap.plugins.server.bodies import Answered
 from tvsnap.plugins.server.http import Operation, check_length, json_response, next_piece
 from tvsnap.plugins.server.service import Service
-from tvsnap.wire.errors import TooLarge
 
 TREE = "application/vnd.tvsnap.tree"
 _DIGEST = re.compile("[0-9a-f]{64}")

@@ -7,13 +7,13 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from tvsnap.plugins.client.wire.values import to_data
 from tvsnap.plugins.server import events, metrics
 from tvsnap.plugins.server.bodies import encode
 from tvsnap.plugins.server.http import Operation, json_response
 from tvsnap.plugins.server.service import Service
 from tvsnap.plugins.server.tenants import tenant_of
 from tvsnap.upkeep.figures import figures
-from tvsnap.wire.values import to_data
 
 SAMPLES = 1000
 """Latencies of each kind in an answer: the latest ones."""

@@ -16,10 +16,10 @@ from tvsnap.aio.rollout import CANCELLATION, AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.model.errors import NotFound
+from tvsnap.plugins.client.wire.errors import Busy
 from tvsnap.plugins.server.metrics import Metrics
 from tvsnap.plugins.server.once import Once
 from tvsnap.plugins.server.tenants import Tenant, check_possible
-from tvsnap.wire.errors import Busy
 
 ANSWERS_KEPT = 16
 """Answers of one rollout or sandbox that are kept for a client that does not say which have come."""

@@ -16,14 +16,9 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tvsnap.model.errors import InfrastructureError, TvsnapError, UsageError
-from tvsnap.plugins.server.bodies import ErrorAnswer, encode
-from tvsnap.plugins.server.metrics import Metrics
-from tvsnap.plugins.server.settings import ServerSettings, is_loopback
-from tvsnap.plugins.server.tenants import Tenant
-from tvsnap.wire.errors import (
+from tvsnap.model.errors import Forbidden, InfrastructureError, TvsnapError, UsageError
+from tvsnap.plugins.client.wire.errors import (
     Busy,
-    Forbidden,
     ServerStopped,
     Stopping,
     TooLarge,
@@ -31,6 +26,10 @@ from tvsnap.wire.errors import (
     error_data,
     meaning_of,
 )
+from tvsnap.plugins.server.bodies import ErrorAnswer, encode
+from tvsnap.plugins.server.metrics import Metrics
+from tvsnap.plugins.server.settings import ServerSettings, is_loopback
+from tvsnap.plugins.server.tenants import Tenant
 
 KEY_HEADER = "idempotency-key"
 RECEIVED_HEADER = "tvsnap-received"

@@ -16,18 +16,18 @@ from starlette.responses import Response, StreamingResponse
 from tvsnap.environments.files import UnknownContent
 from tvsnap.host.trees import extract
 from tvsnap.images import BuildProgress, Image
-from tvsnap.images.descriptions.detect import DESCRIPTIONS
+from tvsnap.images.descriptions.detect import descriptions
 from tvsnap.images.descriptions.spec import name_from
 from tvsnap.model.errors import UsageError
 from tvsnap.model.operations.caches import Expect
+from tvsnap.plugins.client.wire.errors import error_data
+from tvsnap.plugins.client.wire.values import to_data
 from tvsnap.plugins.server import bodies
 from tvsnap.plugins.server.bodies import Reader, decode, encode
 from tvsnap.plugins.server.events import MEDIA_TYPE, event_bytes
 from tvsnap.plugins.server.http import Operation, end_of_server, json_response, read_body
 from tvsnap.plugins.server.service import Service
 from tvsnap.plugins.server.tenants import own_salt, tenant_of
-from tvsnap.wire.errors import error_data
-from tvsnap.wire.values import to_data
 
 _BUILD = bodies.decoder(bodies.BuildImage)
 _EXPECT = Reader(Expect)
@@ -106,8 +106,8 @@ class ImageRoutes:
             raise UsageError("give source, the name of an image that comes with tvsnap, or digest, of a folder")
         if body.source is not None and not body.source.replace("-", "").replace("_", "").isalnum():
             raise UsageError(f"source must be the name of an image that comes with tvsnap, not {body.source!r}")
-        if body.file not in (None, *DESCRIPTIONS):
-            raise UsageError(f"file must be one of {', '.join(DESCRIPTIONS)}, not {body.file!r}")
+        if body.file not in (None, *descriptions()):
+            raise UsageError(f"file must be one of {', '.join(descriptions())}, not {body.file!r}")
         if body.digest is not None and not await self._service.in_thread(lambda: self._contents.has(body.digest)):
             raise UnknownContent(f"the content {body.digest[:12]} is not there: upload the folder first")
         return StreamingResponse(self._events(body), media_type=MEDIA_TYPE, headers={"cache-control": "no-cache"})

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 from tvsnap.model.errors import CallCancelled
-from tvsnap.wire.errors import KeyReused
+from tvsnap.plugins.client.wire.errors import KeyReused
 
 T = TypeVar("T")
 LONGEST_KEY = 200

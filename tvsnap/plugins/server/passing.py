@@ -17,17 +17,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tvsnap.client.async_transport import AsyncConnection
-from tvsnap.client.frames import Frames
-from tvsnap.client.terminals import AsyncTerminal
-from tvsnap.client.wire import LONGEST_HEAD, parse_head
 from tvsnap.model.errors import TvsnapError
+from tvsnap.plugins.client.async_transport import AsyncConnection
+from tvsnap.plugins.client.frames import Frames
+from tvsnap.plugins.client.http import LONGEST_HEAD, parse_head
+from tvsnap.plugins.client.terminals import AsyncTerminal
+from tvsnap.plugins.client.wire.errors import Busy, WorkerDied
 from tvsnap.plugins.server.events import LISTENING
 from tvsnap.plugins.server.http import KEY_HEADER, SECRET_HEADER, end_of_server, error_response, json_response
 from tvsnap.plugins.server.metrics import MEDIA_TYPE
 from tvsnap.plugins.server.tvcache.routes import ASK_FIRST
 from tvsnap.plugins.server.workers import Worker
-from tvsnap.wire.errors import Busy, WorkerDied
 
 _HELD = re.compile(r"/v1/(rollouts|sandboxes)/w(\d{1,6})-(\d{1,9})-")
 _OPENING = re.compile(r"/v1/rollouts|/v1/states/[^/]+/(rollouts|sandboxes)")

@@ -11,6 +11,7 @@ from tvsnap.graph import RolloutRecord, RootInfo
 from tvsnap.model.arguments import check_reward
 from tvsnap.model.errors import UsageError
 from tvsnap.model.operations.rollouts import Record
+from tvsnap.plugins.client.wire.values import to_data
 from tvsnap.plugins.server import bodies
 from tvsnap.plugins.server.bodies import Reader, encode
 from tvsnap.plugins.server.http import Operation, flag_of, json_response, number_of
@@ -18,7 +19,6 @@ from tvsnap.plugins.server.sandbox_routes import TAR, archived
 from tvsnap.plugins.server.service import Service
 from tvsnap.plugins.server.tenants import Tenant, tenant_of
 from tvsnap.upkeep.diff import compare_states
-from tvsnap.wire.values import to_data
 
 _REWARD = Reader(Record)
 LATEST = 50

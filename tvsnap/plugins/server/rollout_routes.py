@@ -20,6 +20,8 @@ from tvsnap.model.calls import ToolResult
 from tvsnap.model.grades import Verifier
 from tvsnap.model.operations.caches import OpenRollout, Resume
 from tvsnap.model.operations.rollouts import Call, Get, Keep
+from tvsnap.plugins.client.wire.errors import Busy
+from tvsnap.plugins.client.wire.values import to_data
 from tvsnap.plugins.server import bodies
 from tvsnap.plugins.server.bodies import (
     CallAnswer,
@@ -45,8 +47,6 @@ from tvsnap.plugins.server.http import (
 from tvsnap.plugins.server.sandbox_routes import sandbox_answer
 from tvsnap.plugins.server.service import Service
 from tvsnap.plugins.server.tenants import Tenant, own_salt, tenant_of
-from tvsnap.wire.errors import Busy
-from tvsnap.wire.values import to_data
 
 _OPEN = Reader(OpenRollout)
 _RESUME = Reader(Resume, n=(bodies.Count, 1))

@@ -15,13 +15,13 @@ from starlette.responses import Response, StreamingResponse
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.model.errors import UsageError
 from tvsnap.model.operations.rollouts import Get
+from tvsnap.plugins.client.wire.values import to_data
 from tvsnap.plugins.server import bodies
 from tvsnap.plugins.server.bodies import Reader, SandboxAnswer, SandboxesAnswer, decode, encode
 from tvsnap.plugins.server.held import HeldSandbox
 from tvsnap.plugins.server.http import RECEIVED_HEADER, Operation, header_of, json_response, number_of
 from tvsnap.plugins.server.service import Service
 from tvsnap.plugins.server.tenants import Tenant, tenant_of
-from tvsnap.wire.values import to_data
 
 _MATERIALISE = bodies.decoder(bodies.Materialise)
 _PUT = bodies.decoder(bodies.Put)

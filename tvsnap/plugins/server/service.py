@@ -19,6 +19,7 @@ from tvsnap.graph import Edge
 from tvsnap.host.contents import Contents
 from tvsnap.images.build.runner import end_running
 from tvsnap.model.errors import NotFound, UsageError
+from tvsnap.plugins.client.wire.errors import Busy
 from tvsnap.plugins.object_store import StoredTasks
 from tvsnap.plugins.server.events import Events
 from tvsnap.plugins.server.held import HeldRollout, HeldSandbox, Table
@@ -27,7 +28,6 @@ from tvsnap.plugins.server.metrics import Metrics
 from tvsnap.plugins.server.once import Once
 from tvsnap.plugins.server.settings import ServerSettings
 from tvsnap.plugins.server.tenants import Shares, Tenant, check_owned, check_possible, tenant_of
-from tvsnap.wire.errors import Busy
 
 T = TypeVar("T")
 KEYS_KNOWN = 65_536

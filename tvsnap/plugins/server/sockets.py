@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tvsnap.model.errors import UsageError
+from tvsnap.plugins.client.wire.tcp import notice_loss
 from tvsnap.plugins.server.settings import ServerSettings
-from tvsnap.wire.tcp import notice_loss
 
 
 def address_of(listener: socket.socket, settings: ServerSettings) -> str:

@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 from tvsnap.graph import Graph
 from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.model.shares import Share
-from tvsnap.wire.errors import Busy
+from tvsnap.plugins.client.wire.errors import Busy
 
 SHORTEST_TOKEN, LONGEST_NAME = 16, 64
 ACTIVE = 60.0

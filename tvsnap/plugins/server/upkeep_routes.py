@@ -9,14 +9,14 @@ from starlette.responses import Response
 
 from tvsnap.engine.auditing.checking import Checker
 from tvsnap.graph import Edge
+from tvsnap.model.errors import Forbidden
+from tvsnap.plugins.client.wire.values import to_data
 from tvsnap.plugins.server import bodies
 from tvsnap.plugins.server.bodies import decode, encode
 from tvsnap.plugins.server.http import Operation, json_response
 from tvsnap.plugins.server.service import Service
 from tvsnap.plugins.server.tenants import check_owned, tenant_of
 from tvsnap.upkeep.forgetting import forget
-from tvsnap.wire.errors import Forbidden
-from tvsnap.wire.values import to_data
 
 _CHECK = bodies.decoder(bodies.Check)
 _FORGET = bodies.decoder(bodies.Forget)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tvsnap.images import Image, ImageBuildError
-from tvsnap.images.descriptions.detect import SPEC_FILE, TASK_TOML
+from tvsnap.images.descriptions.detect import SPEC_FILE
 from tvsnap.images.descriptions.spec import name_from
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.arguments import outcome_of
@@ -18,6 +18,7 @@ from tvsnap.model.errors import MachineLacks, TvsnapError
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.network import Network
 from tvsnap.model.services import ImageService
+from tvsnap.plugins.client.protocols import AnyAsyncCache
 from tvsnap.plugins.harnesses.caches import shared_cache
 from tvsnap.plugins.harnesses.clues import reads_agent_logs
 from tvsnap.plugins.harnesses.harbor.host import (
@@ -37,7 +38,7 @@ from tvsnap.plugins.harnesses.harbor.host import (
 from tvsnap.plugins.harnesses.harbor.options import TvsnapOptions, cache_options
 from tvsnap.plugins.harnesses.harbor.services import TrialServices, not_running
 from tvsnap.plugins.harnesses.harbor.trial import OUTPUT
-from tvsnap.protocols import AnyAsyncCache
+from tvsnap.plugins.tasks import TASK_TOML
 
 MOST_MEMORY = 1 << 40
 """Bytes of memory that a sandbox of a server may use if it has no limit: as much as the server's machine has."""

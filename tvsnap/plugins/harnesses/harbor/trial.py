@@ -12,11 +12,11 @@ from tvsnap.images import Image
 from tvsnap.model.arguments import outcome_of
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.limits import MIB
+from tvsnap.plugins.client.protocols import AnyAsyncRollout
 from tvsnap.plugins.harnesses.caches import shared_cache
 from tvsnap.plugins.harnesses.clues import Numbered, lacking_network
 from tvsnap.plugins.harnesses.harbor.host import BaseEnvironment, ExecResult, NetworkMode
 from tvsnap.plugins.harnesses.harbor.options import TvsnapOptions, cache_options
-from tvsnap.protocols import AnyAsyncRollout
 
 OUTPUT = 16 * MIB
 """Bytes that one command may print, at most; more is cut in the middle."""

@@ -19,6 +19,7 @@ from tvsnap.aio.threads import in_thread
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import StateLost, UsageError
 from tvsnap.model.same_turn import SameTurn
+from tvsnap.plugins.client.protocols import AnyRollout
 from tvsnap.plugins.harnesses.swe_rex.host import (
     AbstractRuntime,
     Action,
@@ -49,7 +50,6 @@ from tvsnap.plugins.harnesses.swe_rex.host import (
     WriteFileResponse,
     get_logger,
 )
-from tvsnap.protocols import AnyRollout
 
 T = TypeVar("T")
 

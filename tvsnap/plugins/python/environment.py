@@ -12,8 +12,8 @@ from tvsnap.environments.service import InnerService, call_session
 from tvsnap.environments.terminal import TerminalEnvironment
 from tvsnap.environments.tools import CallContext, tool
 from tvsnap.guest.protocol import INIT
-from tvsnap.guest.python_session import LOST
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
+from tvsnap.plugins.python.session import LOST
 from tvsnap.sandboxes.protocol import Sandbox
 
 _GRACE = 30.0
@@ -30,7 +30,7 @@ if "numpy" in sys.modules:
 
 _INTERPRETER = InnerService(
     "python",
-    lambda: resources.files("tvsnap.guest").joinpath("python_session.py").read_bytes(),
+    lambda: resources.files(__package__).joinpath("session.py").read_bytes(),
     lambda image: f'"$({INIT} who {shlex.quote(image.user)})" {shlex.join((image.env.get("HOME", ""), image.workdir))}',
 )
 

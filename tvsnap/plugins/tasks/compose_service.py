@@ -11,10 +11,10 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from tvsnap.images.descriptions import values
 from tvsnap.images.descriptions.dockerfile_part import DockerfilePart
-from tvsnap.images.descriptions.env_file import read_env_file
 from tvsnap.images.descriptions.go_values import command_words
 from tvsnap.images.descriptions.spec import DockerfileBase, FileCopy
 from tvsnap.model.images import ImageLimits
+from tvsnap.plugins.tasks.env_file import read_env_file
 
 HARNESS = "harness"
 """Stands for a folder of the benchmark's own, empty when a task begins; as a volume's source it needs no note."""

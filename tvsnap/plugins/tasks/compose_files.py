@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tvsnap.images.descriptions.document import load_yaml
-from tvsnap.images.descriptions.env_file import read_env_file
 from tvsnap.images.descriptions.values import listed
 from tvsnap.images.descriptions.variables import InvalidReference, VariableMissing, expand
 from tvsnap.images.errors import ImageSpecError
+from tvsnap.plugins.tasks.env_file import read_env_file
 
 _MOST = 100
 """Files that one may include, and services that one may extend by way of others."""

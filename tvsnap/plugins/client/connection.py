@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Union
 
-from tvsnap.client.liveness import CALL_S, LOOK_S, Life
-from tvsnap.client.wire import LONGEST_HEAD, Address, Head, parse_head
 from tvsnap.model.errors import UsageError
-from tvsnap.wire.errors import Unreachable
-from tvsnap.wire.tcp import notice_loss
+from tvsnap.plugins.client.http import LONGEST_HEAD, Address, Head, parse_head
+from tvsnap.plugins.client.liveness import CALL_S, LOOK_S, Life
+from tvsnap.plugins.client.wire.errors import Unreachable
+from tvsnap.plugins.client.wire.tcp import notice_loss
 
 if TYPE_CHECKING:
     import ssl  # which takes long to be imported, and few need

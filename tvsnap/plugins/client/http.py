@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from tvsnap.model.errors import UsageError
-from tvsnap.wire.errors import Unreachable, error_of
+from tvsnap.plugins.client.wire.errors import Unreachable, error_of
 
 LONGEST_HEAD = 65_536
 _QUICK = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -10,22 +10,6 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
-from tvsnap.client.connection import File
-from tvsnap.client.events import Event, EventParser
-from tvsnap.client.images_and_graph import RemoteGraph, RemoteImages, RemoteTool
-from tvsnap.client.performing import (
-    CACHE_PERFORMERS,
-    AtOnce,
-    RolloutCore,
-    SandboxCore,
-    make_sandboxes,
-    opening_of,
-    reexecute,
-    resuming,
-)
-from tvsnap.client.terminals import Terminal, open_terminal
-from tvsnap.client.transport import PATIENCE, Transport
-from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge, Forgotten
 from tvsnap.graph.reexecution import Remade
 from tvsnap.host.trees import Upload
@@ -43,8 +27,24 @@ from tvsnap.model.operations.operation import Operation
 from tvsnap.model.operations.rollouts import RolloutMethods
 from tvsnap.model.sandbox_methods import SandboxMethods
 from tvsnap.model.stats import Stats
-from tvsnap.wire.errors import Unreachable
-from tvsnap.wire.values import from_data, to_data
+from tvsnap.plugins.client.connection import File
+from tvsnap.plugins.client.events import Event, EventParser
+from tvsnap.plugins.client.http import Ask, target
+from tvsnap.plugins.client.images_and_graph import RemoteGraph, RemoteImages, RemoteTool
+from tvsnap.plugins.client.performing import (
+    CACHE_PERFORMERS,
+    AtOnce,
+    RolloutCore,
+    SandboxCore,
+    make_sandboxes,
+    opening_of,
+    reexecute,
+    resuming,
+)
+from tvsnap.plugins.client.terminals import Terminal, open_terminal
+from tvsnap.plugins.client.transport import PATIENCE, Transport
+from tvsnap.plugins.client.wire.errors import Unreachable
+from tvsnap.plugins.client.wire.values import from_data, to_data
 
 K = TypeVar("K")
 P = ParamSpec("P")

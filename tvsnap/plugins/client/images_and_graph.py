@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvsnap.client.transport import Transport
-from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import (
     Edge,
     Listing,
@@ -26,8 +24,10 @@ from tvsnap.graph.model import (
 )
 from tvsnap.host.trees import TreeItem, Upload, items_of, serialised, store, stored
 from tvsnap.model.images import Image, Manifest
-from tvsnap.wire.errors import error_of
-from tvsnap.wire.values import from_data
+from tvsnap.plugins.client.http import Ask, target
+from tvsnap.plugins.client.transport import Transport
+from tvsnap.plugins.client.wire.errors import error_of
+from tvsnap.plugins.client.wire.values import from_data
 
 if TYPE_CHECKING:
     from tvsnap.images import BuildProgress

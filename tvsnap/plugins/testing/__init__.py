@@ -4,7 +4,7 @@ A test file derives a class from `BackendConformance` or `EnvironmentConformance
 inherits these. They make real sandboxes of a real image, and remove everything afterwards.
 """
 
-from tvsnap.testing.backends import BackendConformance
-from tvsnap.testing.environments import EnvironmentConformance
+from tvsnap.plugins.testing.backends import BackendConformance
+from tvsnap.plugins.testing.environments import EnvironmentConformance
 
 __all__ = ["BackendConformance", "EnvironmentConformance"]

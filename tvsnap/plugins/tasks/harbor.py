@@ -11,8 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from tvsnap.images.descriptions import values
-from tvsnap.images.descriptions.compose import find_compose, with_compose
-from tvsnap.images.descriptions.compose_service import HARNESS
 from tvsnap.images.descriptions.document import load_toml
 from tvsnap.images.descriptions.spec import (
     Base,
@@ -27,6 +25,8 @@ from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
 from tvsnap.model.network import Network
 from tvsnap.model.task import Task, TaskPhase, TaskStep
+from tvsnap.plugins.tasks.compose import find_compose, with_compose
+from tvsnap.plugins.tasks.compose_service import HARNESS
 
 _MIB = 1024 * 1024
 _UNSUPPORTED = {

@@ -8,9 +8,6 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from tvsnap.client.images_and_graph import RemoteGraph, RemoteTool, downloaded, upload
-from tvsnap.client.transport import Transport
-from tvsnap.client.wire import Ask, target
 from tvsnap.graph import Step
 from tvsnap.graph.model import Edge
 from tvsnap.graph.reexecution import Remade
@@ -28,9 +25,12 @@ from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import Expect, OpenRollout, Resume, Values, Warm
 from tvsnap.model.operations.operation import Operation, hosts_of
 from tvsnap.model.operations.rollouts import Call, ExecAll, Get, GradeState, Keep, Put, Record, SnapshotIfIdle
-from tvsnap.wire.errors import Unreachable, WorkerDied
-from tvsnap.wire.operations import as_json
-from tvsnap.wire.values import from_data
+from tvsnap.plugins.client.http import Ask, target
+from tvsnap.plugins.client.images_and_graph import RemoteGraph, RemoteTool, downloaded, upload
+from tvsnap.plugins.client.transport import Transport
+from tvsnap.plugins.client.wire.errors import Unreachable, WorkerDied
+from tvsnap.plugins.client.wire.operations import as_json
+from tvsnap.plugins.client.wire.values import from_data
 
 T = TypeVar("T")
 

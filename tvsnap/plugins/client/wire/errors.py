@@ -29,10 +29,6 @@ class Unauthorized(UsageError):
     """The request has no token, or one that the server does not know."""
 
 
-class Forbidden(UsageError):
-    """The token is that of a tenant, and this needs one that may see all."""
-
-
 class TooLarge(UsageError):
     """The body of the request is larger than the server takes."""
 
@@ -107,9 +103,7 @@ _ELSEWHERE = {
 }
 _OWN = {
     kind.__name__: kind
-    for kind in (
-        *(Busy, Stopping, Unauthorized, Forbidden, TooLarge, KeyReused, WorkerDied, ServerStopped, Unreachable),
-    )
+    for kind in (*(Busy, Stopping, Unauthorized, TooLarge, KeyReused, WorkerDied, ServerStopped, Unreachable),)
 }
 
 

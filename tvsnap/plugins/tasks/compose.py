@@ -11,16 +11,16 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tvsnap.images.descriptions import values
-from tvsnap.images.descriptions.compose_files import read_compose
-from tvsnap.images.descriptions.compose_service import Service
-from tvsnap.images.descriptions.compose_services import check_services, in_use, read_several
 from tvsnap.images.descriptions.document import load_yaml
-from tvsnap.images.descriptions.env_file import read_env_file
 from tvsnap.images.descriptions.spec import DockerImageBase, ImageSpec
 from tvsnap.images.descriptions.variables import expand
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.images import ImageLimits
 from tvsnap.model.network import NO_NETWORK
+from tvsnap.plugins.tasks.compose_files import read_compose
+from tvsnap.plugins.tasks.compose_service import Service
+from tvsnap.plugins.tasks.compose_services import check_services, in_use, read_several
+from tvsnap.plugins.tasks.env_file import read_env_file
 
 COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tvsnap.client.wire import LONGEST_HEAD, read_answer
-from tvsnap.wire.errors import Unreachable
+from tvsnap.plugins.client.http import LONGEST_HEAD, read_answer
+from tvsnap.plugins.client.wire.errors import Unreachable
 
 RESTARTS = 1012  # the status of the protocol with which a server that is being stopped ends a WebSocket
 LONGEST_MESSAGE = 65_536

@@ -8,13 +8,13 @@ import json
 import time
 from typing import Any
 
-from tvsnap.client.async_transport import AsyncConnection, AsyncTransport
-from tvsnap.client.connection import Connection
-from tvsnap.client.frames import LONGEST_MESSAGE, RESTARTS, Frames
-from tvsnap.client.liveness import CALL_S
-from tvsnap.client.retrying import Waiting
-from tvsnap.client.transport import Transport
-from tvsnap.wire.errors import Busy
+from tvsnap.plugins.client.async_transport import AsyncConnection, AsyncTransport
+from tvsnap.plugins.client.connection import Connection
+from tvsnap.plugins.client.frames import LONGEST_MESSAGE, RESTARTS, Frames
+from tvsnap.plugins.client.liveness import CALL_S
+from tvsnap.plugins.client.retrying import Waiting
+from tvsnap.plugins.client.transport import Transport
+from tvsnap.plugins.client.wire.errors import Busy
 
 
 class TerminalState:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tvsnap.wire.errors import Unreachable
+from tvsnap.plugins.client.wire.errors import Unreachable
 
 LOOK_S = 5.0
 """Seconds without an answer before a check whether the server lives, and between two such checks."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import time
 
-from tvsnap.client.liveness import Life, Silent
-from tvsnap.client.wire import Address
-from tvsnap.wire.errors import Busy, Stopping, Unreachable
+from tvsnap.plugins.client.http import Address
+from tvsnap.plugins.client.liveness import Life, Silent
+from tvsnap.plugins.client.wire.errors import Busy, Stopping, Unreachable
 
 TRIES = 5
 """Attempts to send a request whose connection breaks."""

@@ -8,23 +8,6 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from tvsnap.client.async_transport import AsyncTransport
-from tvsnap.client.client import Client, RemoteSandbox
-from tvsnap.client.connection import File
-from tvsnap.client.events import Event, EventParser
-from tvsnap.client.images_and_graph import RemoteImages, RemoteTool
-from tvsnap.client.performing import (
-    CACHE_PERFORMERS,
-    RolloutCore,
-    SandboxCore,
-    make_sandboxes,
-    opening_of,
-    reexecute,
-    resuming,
-)
-from tvsnap.client.terminals import AsyncTerminal, async_open_terminal
-from tvsnap.client.transport import PATIENCE, Transport
-from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge
 from tvsnap.graph.reexecution import Remade
 from tvsnap.model.arguments import check_outcome, outcome_of
@@ -35,7 +18,24 @@ from tvsnap.model.operations.caches import AwaitedCacheMethods, OpenRollout, Res
 from tvsnap.model.operations.operation import Operation, awaited
 from tvsnap.model.same_turn import RunsSideBySide
 from tvsnap.model.stats import Stats
-from tvsnap.wire.errors import Unreachable
+from tvsnap.plugins.client.async_transport import AsyncTransport
+from tvsnap.plugins.client.client import Client, RemoteSandbox
+from tvsnap.plugins.client.connection import File
+from tvsnap.plugins.client.events import Event, EventParser
+from tvsnap.plugins.client.http import Ask, target
+from tvsnap.plugins.client.images_and_graph import RemoteImages, RemoteTool
+from tvsnap.plugins.client.performing import (
+    CACHE_PERFORMERS,
+    RolloutCore,
+    SandboxCore,
+    make_sandboxes,
+    opening_of,
+    reexecute,
+    resuming,
+)
+from tvsnap.plugins.client.terminals import AsyncTerminal, async_open_terminal
+from tvsnap.plugins.client.transport import PATIENCE, Transport
+from tvsnap.plugins.client.wire.errors import Unreachable
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tvsnap.images.descriptions.compose import find_compose, with_compose
-from tvsnap.images.descriptions.compose_service import HARNESS
 from tvsnap.images.descriptions.document import load_yaml
 from tvsnap.images.descriptions.spec import DockerfileBase, ImageSpec, name_from
 from tvsnap.images.descriptions.values import Loose, Place, Seconds, read
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.images import Timeouts
 from tvsnap.model.network import Network
+from tvsnap.plugins.tasks.compose import find_compose, with_compose
+from tvsnap.plugins.tasks.compose_service import HARNESS
 
 _PUBLIC = Network(public=True)
 """The network of the harness' containers, unless the Compose file has another."""

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
-from tvsnap.client.connection import Connection, File, tls_context
-from tvsnap.client.liveness import CALL_S, SHORT_S, Life
-from tvsnap.client.retrying import Retrying, Waiting
-from tvsnap.client.wire import Address, Ask, json_bytes, read_answer, request_bytes
 from tvsnap.host.home import FORKED
 from tvsnap.model.errors import InfrastructureError, UsageError
-from tvsnap.wire.errors import Busy, Unreachable
+from tvsnap.plugins.client.connection import Connection, File, tls_context
+from tvsnap.plugins.client.http import Address, Ask, json_bytes, read_answer, request_bytes
+from tvsnap.plugins.client.liveness import CALL_S, SHORT_S, Life
+from tvsnap.plugins.client.retrying import Retrying, Waiting
+from tvsnap.plugins.client.wire.errors import Busy, Unreachable
 
 if TYPE_CHECKING:
     import ssl  # which takes long to be imported, and few need

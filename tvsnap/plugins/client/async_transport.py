@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from tvsnap.client.connection import CONNECT_TIMEOUT, unreachable
-from tvsnap.client.liveness import CALL_S, LOOK_S, SHORT_S, Life, Silent
-from tvsnap.client.retrying import Retrying, Waiting
-from tvsnap.client.transport import IDLE_CONNECTIONS, Transport, limit_of
-from tvsnap.client.wire import LONGEST_HEAD, Ask, Head, parse_head, read_answer, request_bytes
-from tvsnap.wire.errors import Busy, Unreachable
-from tvsnap.wire.tcp import notice_loss
+from tvsnap.plugins.client.connection import CONNECT_TIMEOUT, unreachable
+from tvsnap.plugins.client.http import LONGEST_HEAD, Ask, Head, parse_head, read_answer, request_bytes
+from tvsnap.plugins.client.liveness import CALL_S, LOOK_S, SHORT_S, Life, Silent
+from tvsnap.plugins.client.retrying import Retrying, Waiting
+from tvsnap.plugins.client.transport import IDLE_CONNECTIONS, Transport, limit_of
+from tvsnap.plugins.client.wire.errors import Busy, Unreachable
+from tvsnap.plugins.client.wire.tcp import notice_loss
 
 T = TypeVar("T")
 RECEIVED = 65_536

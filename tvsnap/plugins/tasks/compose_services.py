@@ -12,12 +12,12 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tvsnap.images.descriptions import values
-from tvsnap.images.descriptions.compose_service import HARNESS, Service, Strings
 from tvsnap.images.descriptions.config import health_test
 from tvsnap.images.descriptions.service_spec import MAIN, ServiceSettings
 from tvsnap.images.descriptions.spec import NAME, Base, DockerImageBase, ImageBase, ImageSpec
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.services import Condition, HealthCheck
+from tvsnap.plugins.tasks.compose_service import HARNESS, Service, Strings
 
 MAIN_NAMES = ("main", "client")
 """The names in benchmarks for the service that an agent works in."""

@@ -1,0 +1,1 @@
+"""The environment `python`: a persistent interpreter, besides the tools of a terminal."""
