@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 from rich.text import Text
+from textual._compositor import Compositor
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -89,6 +90,16 @@ class Screen:
         row = self.browser._chosen
         assert row is not None
         return row.key
+
+
+@pytest.fixture(autouse=True)
+def drawn_for_us_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws nothing for the terminal, which is not there: `Screen.lines` draws what it shows, whole and anew."""
+
+    def draw_nothing(compositor: Compositor, **_: Any) -> None:
+        compositor._dirty_regions.clear()
+
+    monkeypatch.setattr(Compositor, "render_update", draw_nothing)
 
 
 @contextlib.asynccontextmanager
