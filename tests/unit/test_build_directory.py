@@ -13,11 +13,12 @@ def test_many_who_take_turns(tmp_path: Path) -> None:
     directory, inside = tmp_path / "build", []
 
     def take_turns() -> None:
-        for _ in range(500):
+        for _ in range(100):
             with locked(directory, wait=True) as mine:
                 assert mine
                 inside.append(1)
                 assert len(inside) == 1
+                assert (directory / "lock").exists(), "what is locked is the lock of others, too"
                 inside.pop()
 
     with ThreadPoolExecutor(4) as threads:
