@@ -112,11 +112,11 @@ def test_indexes_in_indexes(tmp_path: Path) -> None:
 
 def test_more_manifests_than_any_image_has(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    tags = [{"annotations": {"org.opencontainers.image.ref.name": f"t{number}"}} for number in range(100)]
+    tags = [{"annotations": {"org.opencontainers.image.ref.name": f"t{number}"}} for number in range(10)]
     inner: list[dict[str, object]] = []
-    for level in range(11):
+    for level in range(101):
         manifests = json.dumps(inner)  # once for all that hold the same
-        documents = (f'{{"level": {level}, "number": {number}, "manifests": {manifests}}}' for number in range(100))
+        documents = (f'{{"level": {level}, "number": {number}, "manifests": {manifests}}}' for number in range(10))
         indexes = [layout.written(INDEX, document.encode()) for document in documents]
         inner = [{**index, **tag} for index, tag in zip(indexes, tags, strict=True)]
     assert "more than 1000 manifests" in layout.refused({"manifests": inner})

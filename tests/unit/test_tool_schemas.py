@@ -45,9 +45,9 @@ def test_each_form_names_all(form: Any) -> None:
 
 
 def test_mcp_takes_its_form() -> None:
-    from mcp import types
+    from mcp_types import Tool  # of which `mcp.types` is the name, with all of clients and servers
 
-    found = [types.Tool.model_validate(schema) for schema in tool_schemas(TOOLS, "mcp")]
+    found = [Tool.model_validate(schema) for schema in tool_schemas(TOOLS, "mcp")]
     assert [one.annotations is not None and one.annotations.read_only_hint for one in found] == [True, False]
 
 
