@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,36 +10,14 @@ import pytest
 
 from tests.fakes.caches import bash, eventually, open_shared, run, sources, threads
 from tests.unit.graph_helpers import claim
+from tests.unit.other_processes import make, other_process
 from tvsnap.model.calls import ToolCall
 
-ROOT = Path(__file__).parents[2]
 MAKE = ToolCall("bash", {"command": "make"})
-
-# Another process: makes the call `make`, which takes as long as the file `go` is missing.
-OTHER = """
-import sys, time
-from pathlib import Path
-from tests.fakes.caches import open_shared, run
-
-home = Path(sys.argv[1])
-
-def make(sandbox, subject):
-    if subject == "make":
-        (home / f"making-{sys.argv[2]}").touch()
-        while not (home / "go").exists():
-            time.sleep(0.005)
-
-with open_shared(home, hooks={"run": make}) as cache:
-    print(*(result.source for result in run(cache, "x=1", "make", "echo $x")), flush=True)
-"""
-
-
-def start_other(home: Path, name: str = "one") -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", OTHER, str(home), name], cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 def test_a_call_under_way_in_another_process_is_waited_for(tmp_path: Path) -> None:
-    with start_other(tmp_path) as other, open_shared(tmp_path) as cache:
+    with other_process(make, tmp_path, "one") as other, open_shared(tmp_path) as cache:
         eventually((tmp_path / "making-one").exists, timeout=60)
         with cache.rollout("terminal") as rollout:
             assert bash(rollout, "x=1").source == "hit"
@@ -55,42 +30,39 @@ def test_a_call_under_way_in_another_process_is_waited_for(tmp_path: Path) -> No
                 assert not waiting.done()
                 (tmp_path / "go").touch()
                 assert waiting.result(60).source == "coalesced"
-        assert other.stdout is not None
-        assert other.stdout.read().split()[:2] == ["executed", "executed"]
-        assert other.wait(60) == 0
+        assert other.answer()[:2] == ["executed", "executed"]
+        assert other.wait() == 0
         eventually(lambda: cache.graph.leases() == [])
 
 
 def test_a_lease_of_a_process_that_was_killed_is_taken_over(tmp_path: Path) -> None:
-    with start_other(tmp_path) as other, open_shared(tmp_path) as cache:
+    with other_process(make, tmp_path, "one") as other, open_shared(tmp_path) as cache:
         eventually((tmp_path / "making-one").exists, timeout=60)
         with cache.rollout("terminal") as rollout:
             bash(rollout, "x=1")
-            other.send_signal(signal.SIGKILL)
-            other.wait(60)
+            other.kill()
             assert len(cache.graph.leases()) == 1
             assert bash(rollout, "make").source == "executed"
         eventually(lambda: cache.graph.leases() == [])
 
 
 def test_a_process_killed_while_others_wait(tmp_path: Path) -> None:
-    with start_other(tmp_path, "one") as one:
+    with other_process(make, tmp_path, "one") as one:
         eventually((tmp_path / "making-one").exists, timeout=60)
-        with start_other(tmp_path, "two") as two, open_shared(tmp_path) as cache:
+        with other_process(make, tmp_path, "two") as two, open_shared(tmp_path) as cache:
             eventually(lambda: len(cache.graph.rollouts()) == 2, timeout=60)
             time.sleep(0.1)
             assert not (tmp_path / "making-two").exists()
-            one.send_signal(signal.SIGKILL)
+            one.kill()
             eventually((tmp_path / "making-two").exists, timeout=60)
             (tmp_path / "go").touch()
-            assert two.stdout is not None
-            assert two.stdout.read().split()[:2] == ["hit", "executed"]
+            assert two.answer()[:2] == ["hit", "executed"]
 
 
 def test_opening_sweeps_what_the_dead_left(tmp_path: Path) -> None:
-    with start_other(tmp_path) as other:
+    with other_process(make, tmp_path, "one") as other:
         eventually((tmp_path / "making-one").exists, timeout=60)
-        other.send_signal(signal.SIGKILL)
+        other.kill()
     owners = tmp_path / "run" / "owners"
     assert len(os.listdir(owners)) == 1
     with open_shared(tmp_path) as cache:
@@ -111,14 +83,14 @@ def test_a_lease_left_over_from_this_process_is_no_hindrance(tmp_path: Path) -> 
 def test_waiting_for_another_process_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller waits for what would be over by its own timeout, not for ever."""
     monkeypatch.setattr("tvsnap.engine.claiming.claims.REMOTE_GRACE", 0.1)
-    with start_other(tmp_path) as other, open_shared(tmp_path) as cache:
+    with other_process(make, tmp_path, "one") as other, open_shared(tmp_path) as cache:
         eventually((tmp_path / "making-one").exists, timeout=60)
         with cache.rollout("terminal") as rollout:
             bash(rollout, "x=1")
             assert bash(rollout, "make", timeout=0.2).source == "executed"
             assert not rollout.private
         (tmp_path / "go").touch()
-        assert other.wait(60) == 0
+        assert other.wait() == 0
 
 
 def test_two_caches_in_one_process(tmp_path: Path) -> None:

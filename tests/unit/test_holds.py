@@ -20,6 +20,7 @@ import pytest
 from tests.fakes import inside
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import bash, eventually, open_cache, open_shared, run, settle, threads
+from tests.unit.other_processes import other_process, stand
 from tvsnap import Budget
 from tvsnap.engine.keeping.budgets import Ledger
 from tvsnap.engine.keeping.holds import ROLLOUTS, Holds
@@ -255,41 +256,19 @@ def test_no_reader_is_missed_however_it_meets_the_evictor(mine: Holds, others: H
     assert min(answered) > 0
 
 
-STANDING = """
-import sys
-from pathlib import Path
-from tests.fakes.caches import bash, open_shared
-from tvsnap import Budget
-
-with open_shared(Path(sys.argv[1]), budget=Budget(parked=0)) as cache, cache.rollout("terminal") as rollout:
-    print(bash(rollout, "echo $RANDOM > f").source, flush=True)
-    sys.stdin.readline()
-    print(bash(rollout, "cat f; :").output, end="", flush=True)
-"""
-
-
 @pytest.mark.parametrize("killed", [False, True])
 def test_what_a_rollout_of_another_process_stands_on(tmp_path: Path, killed: bool) -> None:
     with open_shared(tmp_path, budget=Budget(parked=0)) as cache:
         token = run(cache, "echo $RANDOM > f", "cat f")[1].output
         ledger = Ledger(cache.graph, "fake", Holds(tmp_path))
-        with subprocess.Popen(
-            [sys.executable, "-c", STANDING, str(tmp_path)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as other:
-            assert other.stdout is not None
-            assert other.stdin is not None
-            assert other.stdout.readline() == "hit\n"
+        with other_process(stand, tmp_path) as other:
+            assert other.answer() == "hit"
             assert ledger.evict(cache.graph.snapshots()) == []
             if killed:
                 other.kill()
             else:
-                other.stdin.write("\n")
-                other.stdin.flush()
-                assert other.stdout.read() == token
+                other.connection.send("go on")
+                assert other.answer() == token
         assert len(ledger.evict(cache.graph.snapshots())) == 1
         assert len(list((tmp_path / "run" / "holds").iterdir())) == 1
 

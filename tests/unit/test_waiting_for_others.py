@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,11 +23,11 @@ from tests.fakes.caches import (
     sources,
     threads,
 )
+from tests.unit.other_processes import Other, execute, other_process
 from tvsnap import Budget
 from tvsnap.engine.claiming import patience
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable
 
-ROOT = Path(__file__).parents[2]
 CHANCE = "echo $RANDOM > f; cat f"
 
 
@@ -275,28 +273,10 @@ def test_who_ends_while_the_first_is_being_kept_leaves_its_record_alone(impatien
     assert backend.counts["checkpoint"] == 1
 
 
-# Another process: executes CHANCE until the file `go` is there.
-OTHER = f"""
-import sys, time
-from pathlib import Path
-from tests.fakes.caches import open_shared, run
-
-home = Path(sys.argv[1])
-
-def make(sandbox, subject):
-    (home / "making").touch()
-    while not (home / "go").exists():
-        time.sleep(0.005)
-
-with open_shared(home, hooks={{"run": make}}, policy=sys.argv[2]) as cache:
-    print(run(cache, {CHANCE!r})[0].output, end="", flush=True)
-"""
-
-
 @pytest.fixture(params=["eager", "never"])
-def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    command = [sys.executable, "-c", OTHER, str(tmp_path), request.param]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Other]]:
+    """A policy, and a process with it that executes CHANCE until the file `go` is there."""
+    with other_process(execute, tmp_path, request.param, CHANCE) as process:
         try:
             eventually((tmp_path / "making").exists, timeout=60)
             yield request.param, process
@@ -304,7 +284,7 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
             (tmp_path / "go").touch()
 
 
-def test_beside_another_process(impatient: None, other: tuple[str, subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_beside_another_process(impatient: None, other: tuple[str, Other], tmp_path: Path) -> None:
     """What it comes to is taken if it is kept; else this process has executed the call meanwhile."""
     policy, process = other
     executing: list[FakeSandbox] = []
@@ -324,8 +304,7 @@ def test_beside_another_process(impatient: None, other: tuple[str, subprocess.Po
         eventually(lambda: len(executing) == 3)
         (tmp_path / "go").touch()
         results = [call.result(60) for call in calls]
-        assert process.stdout is not None
-        theirs = process.stdout.read()
+        theirs = process.answer()
         if policy == "eager":
             assert {(result.source, result.output) for result in results} == {("coalesced", theirs)}
         else:
