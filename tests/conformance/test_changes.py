@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import signal
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -270,3 +273,17 @@ def test_a_process_that_was_dumped_on_its_way(local_lab: Lab, begun: LocalSandbo
     core.write_bytes(changes._with_registers(image, {19: 4096}))
     with local_lab.backend._snapshots.processes(info.id) as images:
         assert not changes.holds(images, begun.base.frame)
+
+
+def test_what_is_noted_has_its_connection(local_lab: Lab, begun: LocalSandbox) -> None:
+    """A checkpoint closes PID 1's connection, which on a busy machine it accepts long after it was made anew."""
+    begun.note()  # sets which processes these are
+    take(local_lab, begun)
+    begun.disconnect()
+    os.kill(begun.init, signal.SIGSTOP)
+    goes_on = threading.Timer(0.5, os.kill, (begun.init, signal.SIGCONT))
+    goes_on.start()
+    begun.note()
+    goes_on.join()
+    sh(begun, "ls")
+    assert begun.go_back()

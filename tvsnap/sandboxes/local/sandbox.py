@@ -394,8 +394,10 @@ class LocalSandbox(Networked, Rewindable):
         return guest
 
     def _own_pids(self) -> list[int]:
-        guest = self.guest()  # PID 1 must have its connection, which a checkpoint closes, when it is noted
-        shell = self._host_pid(self._shell[0] or guest.info().shell)  # the last known id, if any
+        guest, inner = self.guest(), self._shell[0]
+        if not inner or not guest.requests:  # PID 1 has accepted a connection, as a checkpoint closes it, once it answers
+            inner = guest.info().shell
+        shell = self._host_pid(inner)
         return [self.init, shell] if shell else []
 
     def disconnect(self) -> None:
