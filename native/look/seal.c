@@ -70,21 +70,19 @@ static int is_entry(const struct dirent *e) { return strcmp(e->d_name, ".") != 0
 
 /* Lists one directory, `path` of that length, which begins with a slash unless it is the root's, and has room for a name. */
 static int list_directory(struct walk *w, char *path, size_t length) {
-    int directory = openat(w->root, length ? path + 1 : ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct dirent **names = NULL;
-    int n = directory >= 0 ? scandirat(directory, ".", &names, is_entry, by_name) : -1;
+    int n = scandirat(w->root, length ? path + 1 : ".", &names, is_entry, by_name);
     int error = n < 0 ? errno : 0;
     for (int i = 0; i < n; i++) {
         struct stat st;
         size_t added = (size_t)snprintf(path + length, NAME_MAX + 2, "/%s", names[i]->d_name);
         if (!error && ++w->seen % OFTEN == 0 && is_over(w->end)) error = ETIME;
-        if (!error && fstatat(directory, names[i]->d_name, &st, AT_SYMLINK_NOFOLLOW)) error = errno;
+        if (!error && fstatat(w->root, path + 1, &st, AT_SYMLINK_NOFOLLOW)) error = errno;
         if (!error) take_record(w, path, length + added, &st);
         if (!error && S_ISDIR(st.st_mode)) error = add_directory(w, path, length + added);
         free(names[i]);
     }
     free(names);
-    if (directory >= 0) close(directory);
     return error;
 }
 

@@ -395,7 +395,7 @@ class LocalSandbox(Networked, Rewindable):
 
     def _own_pids(self) -> list[int]:
         guest, inner = self.guest(), self._shell[0]
-        if not inner or not guest.requests:  # PID 1 has accepted a connection, as a checkpoint closes it, once it answers
+        if not inner or not guest.requests:  # PID 1 has its connection for good once it has answered
             inner = guest.info().shell
         shell = self._host_pid(inner)
         return [self.init, shell] if shell else []

@@ -45,8 +45,8 @@ MOST_FILES = 200_000  # differing from the image
 _BLOCK = 64 * 1024
 _CHUNK = 16 * _BLOCK
 _NOTHING = bytes(_BLOCK)
-_MOST_AT_ONCE = 256
-"""Small files that are in memory at once."""
+_SEVERAL, _MOST_AT_ONCE = 4, 256
+"""Small files from which on they are read at once, and that are in memory at once."""
 _RECENT_NS = 20_000_000  # a file changed more recently may be changed again without another ctime
 _GET_FLAGS = 0x80086601
 _SETTABLE = 0x228384FF  # file flags that the owner can change; see walk.c
@@ -306,6 +306,8 @@ class _Reader:
 
     def read_small(self, entries: Sequence[Entry]) -> None:
         """Reads the small files among entries all at once, because one after the other takes ten times as long."""
+        if len(entries) < _SEVERAL:
+            return
         small = [entry for entry in entries if _is_small(entry) and (entry.path, entry.stamp) not in self._digests]
         for start in range(0, len(small), _MOST_AT_ONCE):
             several, now = small[start : start + _MOST_AT_ONCE], time.time_ns()
