@@ -281,7 +281,8 @@ def test_terminal_contents_survive(lab: Lab, sandbox: Sandbox) -> None:
 
 
 def test_stopped_job(lab: Lab, sandbox: Sandbox) -> None:
-    sh(sandbox, "sleep 1000 & kill -STOP $!; until grep -q ') T ' /proc/$!/stat; do sleep 0.02; done")
+    job(sandbox, "sleep 1000")  # one that is stopped while it becomes this program stays so
+    sh(sandbox, "kill -STOP $!; until grep -q ') T ' /proc/$!/stat; do sleep 0.02; done")
     if lab.backend.name == "docker":  # its CRIU would wait for ever for a process that is both stopped and frozen
         with pytest.raises(NotCheckpointable, match=r"stopped jobs .* in a container"):
             lab.checkpoint(sandbox)

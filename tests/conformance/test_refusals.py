@@ -553,7 +553,8 @@ def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab, monkeypatch:
 def test_a_stopped_process_more_than_once(local_lab: Lab) -> None:
     """A dump leaves SIGSTOP to it, which does nothing there."""
     sandbox = local_lab.start()
-    sh(sandbox, "sleep 1000 & until grep -q sleep /proc/$!/comm; do :; done; kill -STOP $!")
+    job(sandbox, "sleep 1000")
+    sh(sandbox, "kill -STOP $!")
     local_lab.checkpoint(sandbox)
     fork = local_lab.fork_of(sandbox)
     for one in (sandbox, fork):
