@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -43,12 +42,10 @@ static off_t arguments_end(pid_t pid) {
 void shorten_command_line(pid_t pid, const struct user *owner) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/mem", pid);
-    setfsgid(owner->gid);
-    setfsuid(owner->uid);
+    act_as(owner);
     off_t end = arguments_end(pid);
     int memory = open(path, O_WRONLY | O_CLOEXEC);
-    setfsuid(0);
-    setfsgid(0);
+    act_as_root();
     if (memory < 0) return;
     if (end > 0 && pwrite(memory, &(char){MARK}, 1, end - 1) != 1) errno = 0;
     close(memory);

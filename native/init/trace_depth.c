@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/fsuid.h>
 #include <unistd.h>
 
 static const char COUNTER[] = "indirection_level";
@@ -68,12 +67,10 @@ void forget_nesting(pid_t shell, const struct user *owner) {
     Elf64_Ehdr head;
     uint64_t symbol = 0, shift;
     int nested;
-    setfsgid(owner->gid);
-    setfsuid(owner->uid);
+    act_as(owner);
     int program = open_of(shell, "exe", O_RDONLY), auxiliary = open_of(shell, "auxv", O_RDONLY);
     int memory = open_of(shell, "mem", O_RDWR);
-    setfsuid(0);
-    setfsgid(0);
+    act_as_root();
     if (program >= 0 && auxiliary >= 0 && memory >= 0 && read_at(program, &head, sizeof head, 0) &&
         !memcmp(head.e_ident, ELFMAG, SELFMAG) && head.e_ident[EI_CLASS] == ELFCLASS64)
         symbol = find_symbol(program, &head);

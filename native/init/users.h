@@ -18,6 +18,10 @@ struct user {
 bool find_user(const char *wanted, struct user *u);
 bool become(const struct user *u);
 
+/* Has the kernel check what we open as if a user opened it, until act_as_root. */
+void act_as(const struct user *u);
+void act_as_root(void);
+
 /* Sets the variables that a runtime of containers adds to the image's, where the image does not set them; and
  * TVSNAP_SEED if the sandbox is a fork that was reseeded. */
 void set_variables(const struct user *u);

@@ -110,8 +110,16 @@ bool add_place(struct text *to, const struct process *p, const char *name) {
            (!p->exact || add_line(to, "mode %o\n", about.st_mode)); /* CRIU restores no process whose files have another */
 }
 
+/* Whether an open file is the one with the shell's commands, which PID 1 writes again before each. Anybody may give
+ * another file that name. */
+static bool has_commands(struct process *p, int fd, const struct stat *about, const char *target) {
+    if (strcmp(target, "/memfd:command (deleted)") || fcntl(fd, F_GET_SEALS) < 0) return false;
+    if (p->first == p) p->commands = about->st_ino;
+    return about->st_ino == p->first->commands;
+}
+
 /* Whether nothing of an open file can change that is not added here, apart from what is in the file: for rewind_see. */
-static bool is_told(int fd, const struct stat *about, const char *target) {
+static bool is_told(struct process *p, int fd, const struct stat *about, const char *target) {
     struct pollfd waiting = {fd, POLLIN, 0};
     int listens = 0, unread = 0;
     socklen_t length = sizeof listens;
@@ -121,7 +129,7 @@ static bool is_told(int fd, const struct stat *about, const char *target) {
     case S_IFSOCK:
         return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens && poll(&waiting, 1, 0) == 0;
     case S_IFDIR: return !is_deleted(target);
-    default: return strcmp(target, "/memfd:command (deleted)") == 0; /* PID 1 writes it again before each command */
+    default: return has_commands(p, fd, about, target);
     }
 }
 
@@ -136,7 +144,7 @@ static bool add_bound_file(struct text *to, int fd) {
 }
 
 /* Adds all that is known of a descriptor, by a duplicate of it. */
-static bool add_descriptor(struct text *to, const struct process *p, int number) {
+static bool add_descriptor(struct text *to, struct process *p, int number) {
     char name[64], target[PATH_MAX] = "";
     struct stat about;
     snprintf(name, sizeof name, "fd/%d", number);
@@ -144,7 +152,7 @@ static bool add_descriptor(struct text *to, const struct process *p, int number)
     bool good = fd >= 0 && syscall(SYS_fstat, fd, &about) == 0 && add_target(to, p, name, target) && add_identity(to, &about) &&
                 add_line(to, "mode %o of %u:%u\n", about.st_mode, about.st_uid, about.st_gid);
     bool in_memory = strncmp(target, "/memfd:", 7) == 0;
-    good = good && (!p->exact || is_told(fd, &about, target)) &&
+    good = good && (!p->exact || is_told(p, fd, &about, target)) &&
            (!p->exact || !S_ISSOCK(about.st_mode) || add_bound_file(to, fd)) && add_info(to, p, number, p->exact && !in_memory) &&
            add_open_file(to, fd, &about, in_memory);
     if (fd >= 0) close(fd);
@@ -165,7 +173,7 @@ static bool add_duplicates(struct text *to, const struct process *p, const int *
 
 static int by_number(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
 
-bool add_descriptors(struct text *to, const struct process *p) {
+bool add_descriptors(struct text *to, struct process *p) {
     static const size_t most = MOST_FILES;
     int *numbers = malloc(most * sizeof *numbers), fd = openat(p->directory, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     size_t count = 0;

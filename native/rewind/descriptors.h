@@ -6,6 +6,6 @@
 
 bool add_link(struct text *to, const struct process *p, const char *name);
 bool add_place(struct text *to, const struct process *p, const char *name);
-bool add_descriptors(struct text *to, const struct process *p);
+bool add_descriptors(struct text *to, struct process *p);
 
 #endif

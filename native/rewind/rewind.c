@@ -60,6 +60,7 @@ static int record(struct note *note, const int *pids, int count, bool (*one)(str
         p->start = 0;
         p->handle = p->directory = p->memory = NONE;
         p->broken = p->exact = false;
+        p->first = &note->processes[0];
     }
     int stopped = stop_all(note, &good, &why);
     for (int i = 0; good && i < count; i++) good = one(&note->processes[i], &why);

@@ -29,6 +29,8 @@ struct process {
     bool broken;     /* it did not return from what it does for us */
     bool held;       /* it was not released */
     bool exact;      /* recorded for rewind_see: with the positions of open files */
+    const struct process *first; /* PID 1 of the sandbox, which may be this one */
+    uint64_t commands; /* of PID 1: the inode of its file in memory with the shell's commands; 0 until that is known */
     struct user_regs_struct registers;
     char xstate[MOST_XSTATE];
     size_t xstate_length;

@@ -174,6 +174,25 @@ def test_duplicates_of_descriptors(local_lab: Lab, begun: LocalSandbox, before: 
     assert sh(fork, "python3 -c 'import os; os.lseek(3, 7, 0); print(os.lseek(4, 0, 1))'") == f"{position}\n"
 
 
+def test_a_file_with_the_name_of_the_commands(local_lab: Lab, begun: LocalSandbox) -> None:
+    """PID 1 writes its own file again before each command, but not another that has the same name."""
+    name = "/memfd:command (deleted)"
+    sh(begun, f"printf '1\\n2\\n3\\n' > '{name}'; exec 3< '{name}'")
+    take(local_lab, begun)
+    assert sh(begun, "read -r x <&3; echo $x") == "1\n"
+    assert sh(local_lab.fork(take(local_lab, begun)), "read -r x <&3; echo $x") == "2\n"
+
+
+def test_a_file_in_memory_with_the_name_of_the_commands(local_lab: Lab, begun: LocalSandbox) -> None:
+    begun.write_file("hold.py", b"import os, time; os.memfd_create('command', 0); open('held', 'w'); time.sleep(100)")
+    sh(begun, "python3 hold.py & until [ -e held ]; do sleep 0.02; done")
+    sh(begun, "for f in /proc/$!/fd/*; do case $(readlink $f) in /memfd:*) exec 3<> $f; esac; done; kill $!; wait; :")
+    assert sh(begun, "echo one > /proc/$$/fd/3; cat /proc/$$/fd/3") == "one\n"
+    take(local_lab, begun)
+    sh(begun, "echo two > /proc/$$/fd/3")
+    assert sh(local_lab.fork(take(local_lab, begun)), "cat /proc/$$/fd/3") == "two\n"
+
+
 @pytest.mark.parametrize("image", ["pagemap-16.img", "core-16.img", "mm-16.img", "files.img", "timens-0.img"])
 def test_a_damaged_earlier_snapshot(local_lab: Lab, image: str) -> None:
     """Its images are in no later one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Sequence
@@ -126,6 +127,19 @@ def test_chain_of_forks(lab: Lab, sandbox: Sandbox) -> None:
         current = fork
     lines = [*"0123456789", "f9", "log"]
     assert sh(current, "echo $x; cat log; ls").split() == ["0123456789", *lines]
+
+
+def test_chain_of_forks_of_another_user(lab: Lab, image: Image) -> None:
+    """In a fork, too, CRIU may look at PID 1, which has acted as that user."""
+    theirs = Lab(lab.backend, dataclasses.replace(image, user="nobody", workdir="/tmp"))
+    try:
+        sandbox = theirs.start()
+        for most in (93, 92, 91):
+            sh(sandbox, f"ulimit -n {most}")
+            sandbox = theirs.fork_of(sandbox)
+            assert sh(sandbox, "ulimit -n; id -un; stat -c %U /proc/1/status") == f"{most}\nnobody\nroot\n"
+    finally:
+        theirs.close()
 
 
 def test_tree_of_forks(lab: Lab, sandbox: Sandbox) -> None:
