@@ -24,6 +24,7 @@ REPETITIONS, FEWER = 8, 5
 USUAL = 2
 """How often it is done before it is counted, where the first times do more than others."""
 TIMEOUT = 60.0  # seconds
+MOST_TRIES = 20  # snapshots, until one is of a shell at rest
 MOMENT = 0.03
 """Seconds in which a new sandbox gets ready to answer, mostly."""
 WRITING = "echo {} > file"
@@ -146,11 +147,23 @@ def checkpoint(space: Workspace) -> Iterator[Step]:
 
 def fork(space: Workspace) -> Iterator[Step]:
     """A fork of such a snapshot until its first answer."""
-    with contextlib.closing(space.start()) as sandbox:
-        sandbox.run(WRITING.format(1), timeout=TIMEOUT)
-        snapshot = sandbox.checkpoint().id
+    snapshot = _of_rest(space)
     yield from _answering(partial(space.backend.fork, snapshot, space.image, Limits()))
     space.backend.delete_snapshot(snapshot)
+
+
+def _of_rest(space: Workspace) -> str:
+    """Returns a snapshot of a shell at rest: of another one, as a busy machine may take, forks are not recorded."""
+    with contextlib.closing(space.start()) as sandbox:
+        assert isinstance(sandbox, LocalSandbox)
+        for number in range(MOST_TRIES):
+            sandbox.run(WRITING.format(number), timeout=TIMEOUT)
+            sandbox.observe()
+            snapshot = sandbox.checkpoint().id
+            if sandbox.base is not None:
+                return snapshot
+            space.backend.delete_snapshot(snapshot)
+    raise AssertionError(f"the shell was not at rest in {MOST_TRIES} snapshots")
 
 
 def start(space: Workspace) -> Iterator[Step]:
