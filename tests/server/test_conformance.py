@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 import tvsnap
 from tests.conformance.helpers import eventually, is_running
+from tvsnap.errors import StateLost
 from tvsnap.graph import PROOF_APART
 from tvsnap.model.calls import fork_seed
 from tvsnap.protocols import AnyCache, AnyRollout, AnySandbox
@@ -378,13 +380,22 @@ def test_the_sandbox_of_a_rollout(cache: AnyCache) -> None:
         assert (edge.reason, edge.result.output) == ("by hand", "what it printed")
 
 
+def kept_state(cache: AnyCache, rollout: AnyRollout) -> str:
+    """Returns a state at which a rollout stands and that is kept: while processors are short, not each one is."""
+    for _ in range(50):
+        state = rollout.state
+        with contextlib.suppress(StateLost), cache.materialise(state):
+            return state
+    raise AssertionError("none of 50 states was kept")
+
+
 def test_the_state_of_a_sandbox_that_changes_by_itself(cache: AnyCache) -> None:
     """Each look at a sandbox that was given out finds another state; whoever was told of one can be brought there."""
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         rollout.call("bash", {"command": "(while :; do date +%N >> /tmp/ticks; sleep 0.02; done) & cd /tmp"})
         sandbox: AnySandbox = rollout.sandbox()
         sandbox.write_file("/tmp/own", b"own")
-        state = rollout.state
+        state = kept_state(cache, rollout)
         sandbox.write_file("/tmp/own", b"newer")
         assert rollout.state != state
         with cache.materialise(state) as there:
