@@ -50,9 +50,9 @@ HELD = "exec 3> /tmp/held"
 
 @pytest.fixture
 def is_whole(local_lab: Lab) -> Callable[[SnapshotInfo], bool]:
-    """Returns whether a snapshot has a whole dump, rather than the changes since an earlier one."""
+    """Returns whether CRIU wrote a snapshot just now: one of changes has names of the images of an earlier one."""
     local = backend_with(local_lab, pages.ADDITION)
-    return lambda info: not (local._snapshots.images(info.id) / pages.DIRECTORY).exists()
+    return lambda info: (local._snapshots.images(info.id) / "stats-dump").stat().st_nlink == 1
 
 
 @pytest.fixture
@@ -232,6 +232,22 @@ def test_clocks_go_on(local_lab: Lab, begun: LocalSandbox, is_whole: Callable[[S
     info = take_changes(local_lab, begun, is_whole)
     after = [*map(float, sh(local_lab.fork(info), clock).split())]
     assert all(later > earlier for earlier, later in zip(before, after, strict=True))
+
+
+def test_a_fork_that_was_dumped_whole(
+    local_lab: Lab, begun: LocalSandbox, is_whole: Callable[[SnapshotInfo], bool]
+) -> None:
+    """CRIU gives the image of a fork's clocks another name than that of a fresh sandbox."""
+    fork = local_lab.fork(take(local_lab, begun))
+    assert isinstance(fork, LocalSandbox)
+    fork.base = None
+    take(local_lab, fork)
+    sh(fork, "a=2")
+    info = take_changes(local_lab, fork, is_whole)
+    before = float(sh(fork, "cut -d' ' -f1 /proc/uptime"))
+    later = local_lab.fork(info)
+    assert sh(later, "echo $a") == "2\n"
+    assert float(sh(later, "cut -d' ' -f1 /proc/uptime")) >= before
 
 
 def test_an_earlier_snapshot_that_is_gone(local_lab: Lab, is_whole: Callable[[SnapshotInfo], bool]) -> None:

@@ -34,12 +34,13 @@ _SAME = (*range(6), 7, 8, 9, 12, 13, 14, 19)
 """Registers that a waiting process keeps from before its system call: r15 to rbx, r10 to r8, rdx to rdi, rsp."""
 _RESULT, _CALL, _NEXT = 10, 15, 16  # rax, orig_rax, rip
 _SYSCALL = 2  # bytes of the instruction
-_CLOCKS_IMAGE = "timens-0.img"
+_CLOCKS_IMAGE = re.compile(r"timens-\d+\.img")
+"""Its number is another one in a dump of processes that were restored."""
 _CLOCKS = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
 
 _BESIDE = f"{DIRECTORY}/"
 _KNOWN = re.compile(
-    r"(parent/)?pages-\d+\.img|(parent/)?pagemap-\d+\.img|pagemap-shmem-\d+\.img|timens-0\.img|stats-dump"
+    r"(parent/)?pages-\d+\.img|(parent/)?pagemap-\d+\.img|pagemap-shmem-\d+\.img|timens-\d+\.img|stats-dump"
     r"|(core|fdinfo|fs|ids|ipcns-var|mm|mountpoints|userns|utsns)-\d+\.img"
     r"|(cgroup|fifo-data|files|inventory|memfd|pipes-data|pstree|seccomp|tty-info)\.img"
 )
@@ -115,7 +116,10 @@ def write(earlier: int, there: Mapping[str, Sequence[int]], images: int, process
     read = partial(_read_sound, earlier, there)
     if unknown := [name for name in there if not _KNOWN.fullmatch(name)]:
         raise UnknownFormat(f"it has {unknown[0]}")
-    new = {_CLOCKS_IMAGE: _with_clocks(read(_CLOCKS_IMAGE), processes[0].pid)}
+    clocks = [name for name in there if _CLOCKS_IMAGE.fullmatch(name)]
+    if len(clocks) != 1:
+        raise UnknownFormat(f"it has {len(clocks)} images of clocks")
+    new = {clocks[0]: _with_clocks(read(clocks[0]), processes[0].pid)}
     lent = {name: name for name in there if name.startswith(_BESIDE)}
     for process in processes:
         number = procfs.inner_pid(process.pid)
