@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
@@ -93,10 +94,14 @@ def refuse_excess(pids: Collection[int], init: int, limits: Limits) -> None:
     _refuse_more(deleted, _MOST_DELETED, "holds or has mapped", "of deleted files")
 
 
-def objects(init: int, kind: str) -> list[list[str]]:
-    """Returns the lines of /proc/sysvipc for a sandbox's System V objects, each split into words."""
+def objects(init: int, *kinds: str) -> list[list[str]]:
+    """Returns the lines of /proc/sysvipc for a sandbox's System V objects of some kinds, each split into words."""
+
+    def list_all() -> list[list[str]]:
+        return [line.split() for kind in kinds for line in islice(lines(f"/proc/sysvipc/{kind}"), 1, None)]
+
     try:
-        return in_namespace_of(init, "ipc", lambda: [line.split() for line in lines(f"/proc/sysvipc/{kind}")][1:])
+        return in_namespace_of(init, "ipc", list_all)
     except OSError:
         raise AttemptFailed("the objects of System V of a sandbox could not be looked at", machine=True) from None
 

@@ -116,7 +116,7 @@ class Taker:
             noted: list[Noted] = []
 
             def take(processes: list[Memory]) -> None:
-                if not changes.is_possible(processes) or any(objects(sandbox.init, kind) for kind in _OBJECTS):
+                if not changes.is_possible(processes) or objects(sandbox.init, *_OBJECTS):
                     raise _MoreHasChanged
                 noted.append(self._note_files(sandbox))
                 with paths.directory(unfinished / "criu") as images, self.snapshots.processes(base.snapshot) as earlier:
