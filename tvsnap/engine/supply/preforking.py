@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 
 from tvsnap.engine.keeping.policy import Costs
 from tvsnap.engine.live_sandbox import LiveSandbox, Origin
@@ -237,12 +238,8 @@ class Preforker:
             for origin in expected:
                 if costs[origin] < self._worth_s:  # the announced ones are ready, and no more are worth it
                     expected[origin] = min(expected[origin], announced.get(origin, 0))
-            demands = [
-                Demand(origin, count, costs[origin])
-                for origin, count in expected.items()
-                if count >= 1 and self._can_be_made(recipes[origin])
-            ]
-            wanted = plan(demands, max(self._budget, sum(announced.values())), there)
+            demands = {origin: Demand(origin, count, costs[origin]) for origin, count in expected.items() if count >= 1}
+            wanted = self._plan(demands, recipes, max(self._budget, sum(announced.values())), there)
             self._pool.keep_ready_at_most(wanted)
             if self._closed or time.monotonic() < self._paused_until:
                 return None
@@ -253,6 +250,24 @@ class Preforker:
                 self._making[missing] += 1
                 self._trial += missing not in announced
             return recipes[missing]
+
+    def _plan(
+        self,
+        demands: dict[Origin, Demand[Origin]],
+        recipes: Mapping[Origin, Recipe],
+        budget: int,
+        there: Counter[Origin],
+    ) -> dict[Origin, int]:
+        """Returns how many sandboxes of each origin to keep ready, of those that can be made; see `plan`."""
+        checked: set[Origin] = set()
+        while True:
+            wanted = plan(demands.values(), budget, there)
+            impossible = [at for at in wanted.keys() - checked if not self._can_be_made(recipes[at])]
+            if not impossible:
+                return wanted
+            checked |= wanted.keys()
+            for origin in impossible:
+                del demands[origin]
 
     def _is_untimely(self) -> bool:
         """Returns whether no number was given, and making a sandbox now would slow down calls."""
