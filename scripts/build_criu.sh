@@ -130,6 +130,25 @@ add_ours() { # DIRECTORY of our sources
         replace criu/mem.c '^			if (!vma_area_is(vma, VMA_PREMMAPED)) {$' \
             '\t\t\tthere = pages_there(t, vma, va, nr_pages - i);\n\t\t\tif (there) {\n\t\t\t\tbitmap_set(vma->page_bitmap, (va - vma->e->start) \/ PAGE_SIZE, there);\n\t\t\t\tpr->skip_pages(pr, there * PAGE_SIZE);\n\t\t\t\tva += there * PAGE_SIZE;\n\t\t\t\ti += there - 1;\n\t\t\t\tcontinue;\n\t\t\t}\n&' || return
     cp "$1/held.h" criu/include/ && cat "$1/held.c" >>criu/mem.c
+    cp "$1/mappings.h" criu/include/ && replace criu/include/image.h '^#define VMA_EXT_PLUGIN' '#include "mappings.h"\n&' &&
+        replace criu/proc_parse.c '__parse_vmflags(buf, &vma_area->e->flags' 'note_promise(buf, vma_area);\n\t&' &&
+        replace criu/mem.c '^static int premap_private_vma' \
+            'static bool keeps_unwritable(struct pstree_item *, struct vma_area *, struct page_read *);\nstatic int inherit_rights(struct vma_area *, void *, unsigned long);\nstatic int make_writable(struct vma_area *);\n\n&' &&
+        replace criu/mem.c 'size, vma->e->prot | PROT_WRITE,' \
+            'size, vma->e->prot | (vma->e->status \& VMA_NO_PROT_WRITE ? 0 : PROT_WRITE),' &&
+        replace criu/mem.c '^			pr_perror("Unable to remap a private vma");$' \
+            '&\n\t\t\treturn -1;\n\t\t}\n\t\tif (inherit_rights(vma, addr, size)) {' &&
+        replace criu/mem.c '^		if (vma->pvma == NULL && pr->pieok && ' \
+            '\t\tif (!keeps_unwritable(t, vma, pr) \&\& vma->pvma == NULL \&\& pr->pieok \&\& ' &&
+        replace criu/mem.c 'if (pr->pe->vaddr >= vma->e->end)' \
+            'if (pr->pe->vaddr >= vma->e->end \&\& !(vma->e->status \& VMA_PROMISED))' &&
+        replace criu/mem.c '^			if (vma_inherited(vma)) {$' \
+            '\t\t\tif (vma_inherited(vma) || vma->e->status \& VMA_NO_PROT_WRITE) {' &&
+        replace criu/mem.c '^				clear_bit(off, vma->pvma->page_bitmap);$' \
+            '\t\t\t\tif (vma_inherited(vma))\n\t\t\t\t\tclear_bit(off, vma->pvma->page_bitmap);' &&
+        replace criu/mem.c '^				memcpy(p, buf, PAGE_SIZE);$' \
+            '\t\t\t\tret = make_writable(vma);\n\t\t\t\tif (ret < 0)\n\t\t\t\t\tgoto err_read;\n&' || return
+    cat "$1/mappings.c" >>criu/mem.c
     printf '%s\n' 'struct task_restore_args;' 'extern int prepare_locks(int, struct task_restore_args *);' \
         >>criu/include/file-lock.h
     replace criu/include/restorer.h '^struct task_restore_args {$' \

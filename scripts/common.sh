@@ -7,7 +7,7 @@ KEPT=/usr/local/lib/tvsnap
 [ "$(id -u)" = 0 ] || KEPT=$CACHE
 OLDEST_CRIU=4.2
 # What scripts/build_criu.sh adds to CRIU, and keeps beside it; another name when that changes.
-CRIU_ADDITIONS=tvsnap12
+CRIU_ADDITIONS=tvsnap13
 
 # Once the command that runs has ended; what a script removes at its end is removed then, too.
 trap 'exit 130' INT

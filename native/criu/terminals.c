@@ -18,7 +18,7 @@
 
 /* Tells tvsnap that this CRIU has them, and those of the other files here. */
 extern const char tvsnap_additions[];
-const char tvsnap_additions[] = "tvsnap-additions: terminals, owners, queues, roots, watches, pages, locks, timers, held";
+const char tvsnap_additions[] = "tvsnap-additions: terminals, owners, queues, roots, watches, pages, locks, timers, held, mappings";
 
 #ifndef TIOCGPTPEER
 #define TIOCGPTPEER _IO('T', 0x41)

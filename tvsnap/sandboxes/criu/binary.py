@@ -66,8 +66,9 @@ def additions(binary: Path) -> frozenset[str]:
     queued at a terminal with a slave that no process has open. "roots": restores Unix sockets of processes with their
     own root directory. "watches": leaves inotify watches to the caller of a dump. "pages": writes only pages that an
     earlier dump does not have. "locks": restores locks of fcntl on mapped files. "timers": restores the exact time of
-    absolute timerfds. "held": restores large heaps from a process that holds them. The files in `native/criu` implement
-    them, and mark the binary.
+    absolute timerfds. "held": restores large heaps from a process that holds them. "mappings": mappings that no process
+    could write to are not writable while they are restored. The files in `native/criu` implement them, and mark the
+    binary.
     """
     with open(binary, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as program:
         match = _ADDITIONS.search(program)
