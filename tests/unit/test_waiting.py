@@ -105,16 +105,76 @@ def test_the_same_question_after_a_longer_wait_is_executed(cache: Cache) -> None
 def test_any_wait_while_it_stands_still_finds_the_same(tmp_path: Path) -> None:
     with open_cache(tmp_path, policy="default", budget=NOT_PARKED) as cache:
         for wait, found in (
-            (50.0, ("one", "executed")),
-            (30.0, ("one", "hit")),
-            (70.0, ("one", "hit")),
+            (50.0, ("done", "executed")),
+            (30.0, ("done", "hit")),
+            (70.0, ("done", "hit")),
             (15.0, ("none", "executed")),
-            (90.0, ("two", "executed")),
-            (900.0, ("two", "hit")),
+            (900.0, ("done", "hit")),
         ):
             with cache.rollout("terminal") as rollout:
-                ask(rollout, TWICE)
+                ask(rollout, JOB)
                 assert ask(rollout, LOOK, wait) == found
+
+
+@pytest.mark.parametrize(
+    ("wait", "found"), [(50.0, "hit"), (47.5, "hit"), (53.5, "hit"), (30.0, "executed"), (70.0, "executed")]
+)
+def test_if_something_is_still_to_come_it_comes_about_as_late(tmp_path: Path, wait: float, found: str) -> None:
+    """Of 30 s that are left, a tenth may be missing."""
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
+        for seconds, source in ((50.0, "executed"), (wait, found)):
+            with cache.rollout("terminal") as rollout:
+                ask(rollout, TWICE)
+                assert ask(rollout, LOOK, seconds) == ("one", source)
+
+
+@pytest.mark.parametrize(("recorded", "again"), [((1.0, 12.0), (18.0, 12.0)), ((18.0, 12.0), (1.0, 12.0))])
+@pytest.mark.parametrize("last", [LOOK, f"{LOOK}; : new"])
+def test_no_time_is_lost_or_won_by_the_answer_to_a_change(
+    cache: Cache, recorded: tuple[float, float], again: tuple[float, float], last: str
+) -> None:
+    """A job that ends 20 s after its start does so whatever else was done meanwhile."""
+    for first, second in (recorded, again, recorded, again):
+        with cache.rollout("terminal") as rollout:
+            ask(rollout, JOB)
+            ask(rollout, "echo x > x", first)
+            assert ask(rollout, last, second)[0] == ("done" if first + second > 20.0 else "none")
+
+
+@pytest.mark.parametrize(("first", "reward"), [(18.0, 1.0), (1.0, 0.0)])
+def test_a_grade_is_that_of_the_rollouts_own_time(tmp_path: Path, first: float, reward: float) -> None:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
+        for before_the_change in (19.0 - first, first):
+            with cache.rollout("terminal") as rollout:
+                ask(rollout, JOB)
+                ask(rollout, "echo x > x", before_the_change)
+                ask(rollout, "true", 12.0)
+                found = rollout.grade(WORTH)
+        assert found.reward == reward
+
+
+def test_answers_of_longer_waits_do_not_add_up(tmp_path: Path) -> None:
+    """Eight answers, each of a wait that is longer by a second, would show what happens eight seconds later."""
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
+        for wait, found in ((1.0, "done"), (0.1, "none")):
+            with cache.rollout("terminal") as rollout:
+                ask(rollout, "(sleep 5; echo done > f) &")
+                for number in range(8):
+                    ask(rollout, f"echo {number} > x", wait)
+                assert ask(rollout, LOOK)[0] == found
+
+
+def test_what_was_shown_is_not_taken_back(tmp_path: Path) -> None:
+    """An answer may be of a slightly longer wait; whatever follows is of a wait at least as long."""
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
+        run(cache, JOB, "pwd")
+        with cache.rollout("terminal") as rollout:
+            ask(rollout, JOB)
+            assert ask(rollout, LOOK, 20.5)[0] == "done"
+        with cache.rollout("terminal") as rollout:
+            ask(rollout, JOB)
+            assert ask(rollout, LOOK, 19.5) == ("done", "hit")
+            assert ask(rollout, "cat f; pwd")[0].startswith("done")
 
 
 def test_who_polls_in_step_is_answered_as_the_first_was(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from tvsnap.environments.base import Environment
 from tvsnap.environments.tools import CallContext, Tool
 from tvsnap.environments.toolset import run_tool
 from tvsnap.graph import Edge, Graph, RootInfo
+from tvsnap.host.waiting import NO_WAIT
 from tvsnap.model.calls import ToolCall, ToolResult, stateless_root
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import Limits
@@ -150,7 +151,7 @@ class HostCalls:
             return None
         look = partial(self._look_for_maker, tool, call, timeout, place)
         patience = Patience(lambda: UNKNOWN, until, bounded=False)
-        wanted = Wanted(place.state, call, timeout, "", 0.0, math.inf, look, patience, self._recorder.task)
+        wanted = Wanted(place.state, call, timeout, "", NO_WAIT, math.inf, look, patience, self._recorder.task)
         return self._claims.claim(wanted, cancellation)
 
     def _place(self, tool: Tool, at: Position) -> Position:

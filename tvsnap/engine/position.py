@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 
+from tvsnap.host.waiting import NO_LAG, Lag
 from tvsnap.model.calls import ToolCall, next_state
 
 
@@ -20,6 +21,9 @@ class Position:
         unshared: the reason why the result of the last call is not shared; None if it is.
         quiet_s: seconds after its arrival during which the state does not change by itself; see `host.waiting`.
         since: the time of its arrival, by time.monotonic(); earlier if answers made waiting unnecessary.
+        lag: how much longer it has waited in earlier states than the records say that led it here, if something still
+            runs by itself.
+        shown: the longest wait, in seconds, of an answer that it has got here.
         course: identifies the calls that led there, but not their aftermaths; the same for all rollouts that make the
             same calls. Empty at the beginning.
     """
@@ -32,6 +36,8 @@ class Position:
     quiet_s: float = math.inf
     since: float = 0.0
     course: str = ""
+    lag: Lag = NO_LAG
+    shown: float = 0.0
 
     @property
     def waited(self) -> float:

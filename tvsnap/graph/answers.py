@@ -12,7 +12,7 @@ from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import Edge, Lease, StepRow
 from tvsnap.graph.rows import EDGE_COLUMNS, to_answer, to_mapping
 from tvsnap.host.database import FAILURES, Database, is_undecodable
-from tvsnap.host.waiting import SLACK, alike, due_in
+from tvsnap.host.waiting import NO_WAIT, SLACK, Wait, due_in
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.reasons import Why
@@ -30,7 +30,7 @@ AND (e.slot = ? OR e.slot = 0 AND e.duration <= ?) AND (? OR NOT e.timed_out OR 
 """
 _LOOKUP = f"SELECT {EDGE_COLUMNS.format('e')} {_CANDIDATES} AND e.waited = 0 LIMIT 1"
 _LOOKUP_WAITED = f"""SELECT {EDGE_COLUMNS.format("e")} {_CANDIDATES}
-AND CASE e.waited WHEN 0 THEN ? + e.duration <= ?
+AND CASE e.waited WHEN 0 THEN (e.next_state IS NULL OR e.quiet_s IS NULL) AND ? + e.duration <= ?
 ELSE coalesce(e.latest, e.waited) >= ? AND coalesce(e.earliest, e.waited) <= ? END
 ORDER BY abs(e.waited - ?) LIMIT 1
 """
@@ -123,7 +123,7 @@ class Answers(GraphPart):
         timeout: float,
         backend: str = "",
         *,
-        waited: float = 0.0,
+        wait: Wait = NO_WAIT,
         quiet_s: float = math.inf,
     ) -> Edge | None:
         """Returns the recorded answer to a call; None if there is none that may be used.
@@ -148,7 +148,7 @@ class Answers(GraphPart):
             call: the call.
             timeout: seconds that the caller would wait.
             backend: the backend whose snapshots can be used.
-            waited: seconds that the rollout has waited in the state.
+            wait: for how long the rollout has waited in the state.
             quiet_s: seconds during which the state does not change by itself.
 
         Raises:
@@ -159,7 +159,7 @@ class Answers(GraphPart):
         def read() -> Edge | None:
             reader = database.reader()
             try:
-                return self._answer(reader, state, call, timeout, backend, waited, quiet_s)
+                return self._answer(reader, state, call, timeout, backend, wait, quiet_s)
             except FAILURES as error:
                 raise database.explained(error) from error
             finally:
@@ -185,14 +185,14 @@ class Answers(GraphPart):
         """Counts an answer of an edge to a call of this task, a step of a rollout; in memory, until `flush`."""
         self._pending.hit(edge.id, task, step)
 
-    def due_in(self, state: str, call: ToolCall, timeout: float, backend: str, waited: float) -> float | None:
+    def due_in(self, state: str, call: ToolCall, timeout: float, backend: str, wait: Wait) -> float | None:
         """Returns the time until a recorded answer, made after a longer wait, may be used.
 
         Answers that depend on the network are left out, because they may be too old by then.
 
         Args:
             state, call, timeout, backend: see `lookup`.
-            waited: seconds that the rollout has waited in the state, in which something runs by itself.
+            wait: for how long the rollout has waited in the state, in which something runs by itself.
 
         Returns:
             Seconds from now on; None if executing the call is quicker.
@@ -200,10 +200,10 @@ class Answers(GraphPart):
         Raises:
             TvsnapError: the file cannot be read.
         """
-        _, most = alike(waited)
+        _, most = wait.serving
         key = (bytes.fromhex(state), bytes.fromhex(call.key), timeout, timeout, self.gives_timeouts, backend)
         row = self._row(_DUE, (*key, most, most))
-        return None if row is None else due_in(row[0], waited)
+        return None if row is None else due_in(row[0], wait)
 
     def claim(
         self,
@@ -214,14 +214,14 @@ class Answers(GraphPart):
         *,
         owner: str,
         is_alive: Callable[[str], bool],
-        waited: float = 0.0,
+        wait: Wait = NO_WAIT,
         quiet_s: float = math.inf,
         task: str = "",
     ) -> Edge | Lease | None:
         """Decides, for all processes at once, whether `owner` executes a call, another owner, or nobody.
 
         Args:
-            state, call, timeout, backend, waited, quiet_s: see `lookup`.
+            state, call, timeout, backend, wait, quiet_s: see `lookup`.
             owner: the process that asks. A lease that it has already is returned again.
             is_alive: returns whether another owner is alive; if it is not, its lease is taken over.
             task: the task that asks; calls from another host are counted to it (`SharedGraph`).
@@ -235,7 +235,7 @@ class Answers(GraphPart):
         """
         key = (bytes.fromhex(state), bytes.fromhex(call.key))
         with self._database.write() as cursor:
-            answer = self._answer(cursor, state, call, timeout, backend, waited, quiet_s)
+            answer = self._answer(cursor, state, call, timeout, backend, wait, quiet_s)
             if answer is not None:
                 return answer
             recorded = cursor.execute(_IS_DETERMINISTIC, key).fetchone()
@@ -327,7 +327,7 @@ class Answers(GraphPart):
         call: ToolCall,
         timeout: float,
         backend: str,
-        waited: float,
+        wait: Wait,
         quiet_s: float,
     ) -> Edge | None:
         """Does the work of `lookup`.
@@ -339,8 +339,8 @@ class Answers(GraphPart):
             if quiet_s == math.inf:
                 row = reader.execute(_LOOKUP, key).fetchone()
             else:
-                least, most = alike(waited)
-                row = reader.execute(_LOOKUP_WAITED, (*key, waited, quiet_s, least, most, waited)).fetchone()
+                times = (wait.passed, quiet_s, *wait.serving, wait.longest)
+                row = reader.execute(_LOOKUP_WAITED, (*key, *times)).fetchone()
         except FAILURES as error:
             if is_undecodable(error):
                 return None

@@ -8,18 +8,75 @@ one that was recorded after a longer wait is given only if that wait was longer 
 share. Where nothing ran for some time before the call, and nothing would have for some time, the answer counts as
 recorded after each wait within that time: it would have been the same.
 
+A call that changes the state while something runs by itself leads to a state in which that goes on. A rollout that is
+answered, after another wait than that of the record, finds it later there, or earlier, by the difference (`Wait`). So
+the record of such a call serves only for waits that differ by at most the share `SLACK` of the time that the new state
+stays quiet, beside the above; and from then on, an answer must fit with that difference, and without it.
+
 The reason. Nothing in a sandbox can distinguish a run in which a call came later by such a time from one in which its
 own background work was faster or slower; on a shared machine this varies from run to run, and a call that has to wait
 for a checkpoint of its sandbox is late by up to a second. No answer is older than the present events by more than the
-shorter of these times, so that a call that is repeated again and again is executed as time goes on. And with any answer
-the rollout goes on from the state of the execution that gave it, and has waited as long as that one.
+shorter of these times, so that a call that is repeated again and again is executed as time goes on.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 SLACK_S = 0.1  # seconds
 SLACK = 0.1  # of the time waited
 LATE_S = 1.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The seconds for which a rollout has waited in a state.
+
+    Attributes:
+        shortest, longest: the least and the most that counts for a program that runs by itself there, wherever on the
+            rollout's way it was started; see `Lag`.
+        shown: the longest wait of an answer that the rollout has got there; no later answer may be of a shorter one.
+    """
+
+    shortest: float = 0.0
+    longest: float = 0.0
+    shown: float = 0.0
+
+    @property
+    def passed(self) -> float:
+        """The seconds for which the state must have been quiet if a record for which no wait counts is to serve."""
+        return max(self.longest, self.shown)
+
+    @property
+    def serving(self) -> tuple[float, float]:
+        """The shortest and the longest wait, in seconds, whose answers serve."""
+        return max(alike(self.longest)[0], self.shown), alike(self.shortest)[1]
+
+
+NO_WAIT = Wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How much longer a rollout has waited in earlier states than those by whose records it was answered, in seconds.
+
+    Attributes:
+        least, most: for programs that were started in these states; 0 for those started since.
+    """
+
+    least: float = 0.0
+    most: float = 0.0
+
+    def wait(self, seconds: float, shown: float = 0.0) -> Wait:
+        """Returns the wait of a rollout that has waited for some seconds in the present state; see `Wait`."""
+        return Wait(seconds + self.least, seconds + self.most, shown)
+
+    def after(self, waited: float, recorded: float) -> Lag:
+        """Returns the lag in the next state, if the record of a call after the wait `recorded` led there."""
+        return Lag(min(0.0, waited + self.least - recorded), max(0.0, waited + self.most - recorded))
+
+
+NO_LAG = Lag()
 
 
 def alike(waited: float) -> tuple[float, float]:
@@ -31,6 +88,6 @@ def alike(waited: float) -> tuple[float, float]:
     return max(waited - SLACK_S - part, 1e-9), waited + LATE_S + part
 
 
-def due_in(recorded: float, waited: float) -> float:
-    """Returns the seconds until an answer of the wait `recorded` serves a rollout that has waited `waited` seconds."""
-    return max(0.0, (recorded - LATE_S) / (1.0 + SLACK) - waited)
+def due_in(recorded: float, wait: Wait) -> float:
+    """Returns the seconds until an answer of the wait `recorded` serves a rollout that has waited so far."""
+    return max(0.0, (recorded - LATE_S) / (1.0 + SLACK) - wait.shortest)

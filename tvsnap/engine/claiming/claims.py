@@ -16,7 +16,7 @@ from tvsnap.engine.claiming import patience
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.claiming.patience import Patience
 from tvsnap.graph import Edge, Graph, Lease
-from tvsnap.host.waiting import alike
+from tvsnap.host.waiting import Wait
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 
@@ -35,7 +35,7 @@ class Wanted:
     Attributes:
         state: the state in which it is to be made.
         backend: the backend whose snapshots keep the states that answers lead to.
-        waited, quiet_s: see `Graph.lookup`; they are those of the moment at which the call is made.
+        wait, quiet_s: see `Graph.lookup`; they are those of the moment at which the call is made.
         look: looks the call up in the graph for this rollout, and holds the state that an answer leads to.
         patience: the limit of its wait for others.
         task: the task of the rollout.
@@ -45,7 +45,7 @@ class Wanted:
     call: ToolCall
     timeout: float
     backend: str
-    waited: float
+    wait: Wait
     quiet_s: float
     look: Callable[[], Edge | None]
     patience: Patience
@@ -58,8 +58,8 @@ class Wanted:
 
     def serves(self, other: Wanted) -> bool:
         """Returns whether the result of this call, if it is executed now, may answer another rollout's same call."""
-        least, most = alike(other.waited)
-        return other.waited <= other.quiet_s or least <= self.waited <= most
+        least, most = other.wait.serving
+        return other.wait.passed <= other.quiet_s or least <= self.wait.longest <= most
 
 
 class Claim:
@@ -305,7 +305,7 @@ class Claims:
                     wanted.backend,
                     owner=self._owner,
                     is_alive=self._is_alive,
-                    waited=wanted.waited,
+                    wait=wanted.wait,
                     quiet_s=wanted.quiet_s,
                     task=wanted.task,
                 )

@@ -8,9 +8,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tvsnap.engine.execution.execution import Execution
+from tvsnap.engine.execution.execution import LONGEST_WAIT, SHORTEST_WAIT, Execution
 from tvsnap.engine.position import Position
 from tvsnap.graph import Edge, Graph, NewEdge, StepRow
+from tvsnap.host.waiting import NO_LAG, SLACK
 from tvsnap.model.calls import next_state
 from tvsnap.model.errors import TvsnapError
 
@@ -118,8 +119,9 @@ class Recorder:
         identity = aftermath.digest or ("" if by_nature else secrets.token_hex(16))
         if aftermath.times is not None:  # the result may show them
             identity = f"{identity} {result.fingerprint}"
-        if execution.waited:
-            identity = f"{identity} after {execution.waited!r} s"
+        waited, still = _waits(execution, aftermath)
+        if waited:
+            identity = f"{identity} after {waited!r} s"
         after = at.state if aftermath.unchanged else next_state(at.state, call, timeout=timeout, identity=identity)
         edge = self._graph.record(
             NewEdge(
@@ -136,8 +138,8 @@ class Recorder:
                 comparable=bool(aftermath.digest) and not execution.asked,
                 asked=execution.asked,
                 grade=execution.grade,
-                waited=execution.waited,
-                still=execution.alike,
+                waited=waited,
+                still=still,
                 on_host=execution.tool.on_host,
                 quiet_s=math.inf if aftermath.unchanged else aftermath.quiet_s,
                 backend=self._backend,
@@ -156,9 +158,9 @@ class Recorder:
                 edge.reason or "another rollout that made this call at the same time came to another state",
                 edge,
             )
-        course = at.course_after(call)
+        course, lag = at.course_after(call), at.lag if _goes_on(execution, aftermath) else NO_LAG
         return (
-            Position(after, at.depth + 1, quiet_s=aftermath.quiet_s, since=execution.ended, course=course),
+            Position(after, at.depth + 1, quiet_s=aftermath.quiet_s, since=execution.ended, course=course, lag=lag),
             None,
             edge,
         )
@@ -203,6 +205,21 @@ class Recorder:
         at = execution.at
         reason = at.private or f"could not be recorded: {reason}"
         return _private_position(execution, aftermath, _private_state(at, aftermath), reason, recorded=False)
+
+
+def _goes_on(execution: Execution, aftermath: Aftermath) -> bool:
+    """Returns whether what runs by itself where a call was made may still do so in another state that it led to."""
+    return not aftermath.unchanged and max(execution.at.quiet_s, aftermath.quiet_s) < math.inf
+
+
+def _waits(execution: Execution, aftermath: Aftermath) -> tuple[float, tuple[float, float] | None]:
+    """Returns the wait on which a record depends, 0 if on none, and the shortest and the longest that are as good."""
+    if not _goes_on(execution, aftermath):
+        return execution.waited, execution.alike
+    waited, slack = max(execution.age, SHORTEST_WAIT), SLACK * aftermath.quiet_s
+    quiet = (SHORTEST_WAIT, min(execution.at.quiet_s - execution.result.duration, LONGEST_WAIT))
+    earliest, latest = (execution.alike or (waited, waited)) if execution.waited else quiet
+    return waited, (max(earliest, waited - slack), max(waited, min(latest, waited + slack)))
 
 
 def _wall_clock(moment: float) -> float:

@@ -20,6 +20,7 @@ from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge
+from tvsnap.host.waiting import NO_LAG, Wait
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.reasons import Why
@@ -129,6 +130,10 @@ class Cursor:
         """The seconds for which it had waited when what it does now was asked for; 0 if that never counts."""
         return 0.0 if self.at.quiet_s == math.inf else max(0.0, self._asked - self.at.since)
 
+    @property
+    def _wait(self) -> Wait:
+        return self.at.lag.wait(self.waited, self.at.shown)
+
     def make_up_time(self, live: LiveSandbox, pause: Callable[[float], None] = time.sleep) -> None:
         """Waits until the rollout's own sandbox, and the clock that programs read, have caught up with the rollout.
 
@@ -145,7 +150,7 @@ class Cursor:
         """Waits until another sandbox has caught up with the rollout; see `make_up_time`."""
         began = time.monotonic()
         missing = max(0.0, self._not_before - began)
-        live.let_run(max(self.waited, live.age() + missing), pause)
+        live.let_run(max(self.waited, self.at.shown, live.age() + missing), pause)
         self._not_before = 0.0
         self._let_pass(time.monotonic() - began)
 
@@ -209,7 +214,7 @@ class Cursor:
         at, services = self.at, self._services
         if at.private:
             return None
-        due_s = services.graph.due_in(at.state, call, timeout, services.backend.name, self.waited)
+        due_s = services.graph.due_in(at.state, call, timeout, services.backend.name, self._wait)
         if due_s is None:
             return None
         began = time.monotonic()
@@ -242,7 +247,7 @@ class Cursor:
         patience = Patience(lambda: self._forecast(tool, call, at_hand=at_hand), until, able=able)
         look = partial(self.lookup, call, timeout)
         backend, task = self._services.backend.name, self._task
-        wanted = Wanted(at.state, call, timeout, backend, self.waited, at.quiet_s, look, patience, task)
+        wanted = Wanted(at.state, call, timeout, backend, self._wait, at.quiet_s, look, patience, task)
         return self._services.claims.claim(wanted, cancellation)
 
     def keeps(self, edge: Edge) -> bool:
@@ -278,11 +283,15 @@ class Cursor:
         if edge.changed:
             course = at.course_after(edge.call)
             self._not_before -= max(0.0, time.time() - edge.created)  # the age of the state
-            self.stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course))
+            lag = at.lag.after(self.waited, edge.waited) if max(at.quiet_s, edge.quiet_s) < math.inf else NO_LAG
+            self.stand_at(
+                Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course, lag=lag)
+            )
         elif at.quiet_s < math.inf:
-            # It has waited as long as the rollout that gave the result, and for the call's own time.
-            waited = max(self.waited, edge.earliest) + edge.result.duration
-            self.at = replace(at, unshared=None, since=now - waited)
+            # It has waited for the call's own time, too, and has seen what there was then.
+            lasted, shown = edge.result.duration, max(at.shown, edge.earliest)
+            since = now - self.waited - lasted
+            self.at = replace(at, unshared=None, since=since, shown=shown + lasted if shown else 0.0)
         elif at.unshared:
             self.at = replace(at, unshared=None)
         self._ended = now
@@ -290,7 +299,7 @@ class Cursor:
     def _look_up(self, call: ToolCall, timeout: float, *, retire: bool = True) -> Edge | None:
         at, graph = self.at, self._services.graph
         backend = self._services.backend.name
-        edge = graph.lookup(at.state, call, timeout, backend, waited=self.waited, quiet_s=at.quiet_s)
+        edge = graph.lookup(at.state, call, timeout, backend, wait=self._wait, quiet_s=at.quiet_s)
         if edge is None or not edge.asked:
             return edge
         tool = self._recipe.environment.tools.get(call.name)
