@@ -13,7 +13,7 @@ from tvsnap import Cache
 from tvsnap.engine.supply.rebuilding import RebuildDiffered, make_again
 from tvsnap.host import owners
 from tvsnap.host.home import GRAPH_FILE
-from tvsnap.host.waiting import NO_LAG
+from tvsnap.host.waiting import Wait
 from tvsnap.images import Image
 from tvsnap.model.errors import StateLost
 from tvsnap.model.observations import ReapReport
@@ -151,7 +151,7 @@ def assert_answers_nothing(cache: Cache, state: str) -> None:
     edge = cache.graph.edge_to(state)
     assert edge is not None
     found = cache.graph.lookup(
-        edge.state, edge.call, edge.timeout or 3600.0, cache.backend.name, wait=NO_LAG.wait(edge.waited)
+        edge.state, edge.call, edge.timeout or 3600.0, cache.backend.name, wait=Wait(edge.waited)
     )
     assert found is None or found.next_state != state, edge.call
 

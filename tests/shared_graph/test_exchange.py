@@ -20,7 +20,7 @@ import pytest
 from tests.shared_graph.server import Server, running
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, step
 from tvsnap.graph import Edge, Lease, NewEdge
-from tvsnap.host.waiting import NO_LAG
+from tvsnap.host.waiting import Wait
 from tvsnap.model.calls import next_state
 from tvsnap.model.errors import InfrastructureError, UsageError
 from tvsnap.plugins.shared_graph import SharedGraph
@@ -305,7 +305,7 @@ def test_what_is_known_of_waits_and_timeouts_travels_too(host: Host) -> None:
     given(one)
     assert isinstance(asked(other, root, "cat", timeout=0.5), Edge)
     assert isinstance(asked(other, root, "cat", timeout=0.7), Lease)
-    found = other.claim(root, call("cat log"), 30.0, owner="other", is_alive=bool, wait=NO_LAG.wait(5.0), quiet_s=1.0)
+    found = other.claim(root, call("cat log"), 30.0, owner="other", is_alive=bool, wait=Wait(5.0), quiet_s=1.0)
     assert isinstance(found, Edge)
 
 

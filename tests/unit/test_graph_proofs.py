@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step, walk
 from tvsnap.graph import PROOF_APART, Edge, Graph, NewEdge
-from tvsnap.host.waiting import NO_LAG, SLACK, SLACK_S
+from tvsnap.host.waiting import SLACK, SLACK_S, Wait
 from tvsnap.model.calls import next_state
 
 MAKE = call("make")
@@ -263,7 +263,7 @@ class TestWaiting:
         return graph.record(NewEdge(state, call("cat f"), result(output, duration), next_state=state, waited=waited))
 
     def ask(self, graph: Graph, state: str, waited: float, quiet_s: float = 0.0, timeout: float = 30.0) -> str | None:
-        edge = graph.lookup(state, call("cat f"), timeout, "fake", wait=NO_LAG.wait(waited), quiet_s=quiet_s)
+        edge = graph.lookup(state, call("cat f"), timeout, "fake", wait=Wait(waited), quiet_s=quiet_s)
         return None if edge is None else edge.result.output
 
     def test_an_answer_serves_who_waited_about_as_long(self, graph: Graph) -> None:
@@ -285,14 +285,12 @@ class TestWaiting:
         root = add_root(graph)
         self.poll(graph, root, 30.0, "at 30", duration=10.0)
         for waited, due in ((30.0, None), (26.0, 0.36), (20.0, 6.36), (17.0, 9.36), (16.0, None), (40.0, None)):
-            found = graph.due_in(root, call("cat f"), 30.0, "fake", NO_LAG.wait(waited))
+            found = graph.due_in(root, call("cat f"), 30.0, "fake", Wait(waited))
             assert found == (due if due is None else pytest.approx(due, abs=0.01)), waited
             if found is not None:
                 assert self.ask(graph, root, waited) is None
                 assert self.ask(graph, root, waited + found + 1e-6) == "at 30"
-        assert graph.due_in(root, call("cat f"), 9.0, "fake", NO_LAG.wait(26.0)) is None, (
-            "it took longer than the timeout is"
-        )
+        assert graph.due_in(root, call("cat f"), 9.0, "fake", Wait(26.0)) is None, "it took longer than the timeout is"
 
     def test_the_nearest_wait_counts(self, graph: Graph) -> None:
         root = add_root(graph)
@@ -344,7 +342,7 @@ class TestWaiting:
         assert node.made_by is not None
         assert (node.made_by.waited, node.made_by.active, node.made_by.proven) == (2.5, "process 7 runs", False)
         graph.add_snapshot(snapshot_of(state))
-        found = graph.lookup(root, MAKE, 30.0, "fake", wait=NO_LAG.wait(2.4), quiet_s=0.0)
+        found = graph.lookup(root, MAKE, 30.0, "fake", wait=Wait(2.4), quiet_s=0.0)
         assert found == edge
         forever = look(graph, root, "ls")
         assert graph.edge(forever.id).quiet_s == math.inf

@@ -164,6 +164,28 @@ def test_answers_of_longer_waits_do_not_add_up(tmp_path: Path) -> None:
                 assert ask(rollout, LOOK)[0] == found
 
 
+def test_what_is_to_come_much_later_costs_no_hit(tmp_path: Path) -> None:
+    """An agent's terminal is a program that waits for an hour, at most, whenever it waits."""
+    calls = [f"echo {number} > x" for number in range(12)]
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
+        for waits, source in (([2.0] * 12, "executed"), ([1.0, 2.9] * 6, "hit"), ([3.5] * 12, "hit")):
+            with cache.rollout("terminal") as rollout:
+                ask(rollout, "(sleep 3600; echo done > f) &")
+                assert [ask(rollout, call, wait)[1] for call, wait in zip(calls, waits, strict=True)] == [source] * 12
+                assert ask(rollout, LOOK, 0.0)[0] == "none"
+
+
+def test_slow_rollouts_see_what_comes_after_an_hour(tmp_path: Path) -> None:
+    """Each difference is small beside an hour, but not their sum."""
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
+        for wait, found in ((1.0, "none"), (300.0, "done")):
+            with cache.rollout("terminal") as rollout:
+                ask(rollout, "(sleep 3600; echo done > f) &")
+                for number in range(13):
+                    ask(rollout, f"echo {number} > x", wait)
+                assert ask(rollout, LOOK)[0] == found
+
+
 def test_what_was_shown_is_not_taken_back(tmp_path: Path) -> None:
     """An answer may be of a slightly longer wait; whatever follows is of a wait at least as long."""
     with open_cache(tmp_path, budget=NOT_PARKED) as cache:

@@ -12,7 +12,7 @@ from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import Edge, Lease, StepRow
 from tvsnap.graph.rows import EDGE_COLUMNS, to_answer, to_mapping
 from tvsnap.host.database import FAILURES, Database, is_undecodable
-from tvsnap.host.waiting import NO_WAIT, SLACK, Wait, due_in
+from tvsnap.host.waiting import LATE_S, NO_WAIT, SLACK, SLACK_S, Wait
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.reasons import Why
@@ -28,14 +28,16 @@ FROM edges e
 WHERE e.state = ? AND e.call_key = ? AND e.slot >= 0 AND e.deterministic
 AND (e.slot = ? OR e.slot = 0 AND e.duration <= ?) AND (? OR NOT e.timed_out OR e.strain IS NULL) AND {KEPT}
 """
+_EARLIEST, _LATEST_WAIT = "coalesce(e.earliest, e.waited)", "coalesce(e.latest, e.waited)"
 _LOOKUP = f"SELECT {EDGE_COLUMNS.format('e')} {_CANDIDATES} AND e.waited = 0 LIMIT 1"
 _LOOKUP_WAITED = f"""SELECT {EDGE_COLUMNS.format("e")} {_CANDIDATES}
 AND CASE e.waited WHEN 0 THEN (e.next_state IS NULL OR e.quiet_s IS NULL) AND ? + e.duration <= ?
-ELSE coalesce(e.latest, e.waited) >= ? AND coalesce(e.earliest, e.waited) <= ? END
+ELSE {_LATEST_WAIT} >= ? AND {_EARLIEST} <= ? AND (e.next_state IS NULL OR e.quiet_s IS NULL OR
+    ? - e.waited <= {SLACK_S} + {SLACK} * (? + {_LATEST_WAIT} - e.waited) AND
+    e.waited - ? <= {LATE_S} + {SLACK} * (? + {_LATEST_WAIT} - e.waited)) END
 ORDER BY abs(e.waited - ?) LIMIT 1
 """
 # Of the answers of longer waits, the first that serves sooner than an execution would end.
-_EARLIEST = "coalesce(e.earliest, e.waited)"
 _DUE = f"""SELECT {_EARLIEST} {_CANDIDATES}
 AND e.asked IS NULL AND {_EARLIEST} > ? AND {_EARLIEST} < ? + {1.0 + SLACK} * e.duration ORDER BY 1 LIMIT 1
 """
@@ -203,7 +205,7 @@ class Answers(GraphPart):
         _, most = wait.serving
         key = (bytes.fromhex(state), bytes.fromhex(call.key), timeout, timeout, self.gives_timeouts, backend)
         row = self._row(_DUE, (*key, most, most))
-        return None if row is None else due_in(row[0], wait)
+        return None if row is None else wait.until(row[0])
 
     def claim(
         self,
@@ -339,7 +341,8 @@ class Answers(GraphPart):
             if quiet_s == math.inf:
                 row = reader.execute(_LOOKUP, key).fetchone()
             else:
-                times = (wait.passed, quiet_s, *wait.serving, wait.longest)
+                lags = (wait.longest, wait.seconds, wait.shortest, wait.seconds)
+                times = (wait.passed, quiet_s, *wait.serving, *lags, wait.seconds)
                 row = reader.execute(_LOOKUP_WAITED, (*key, *times)).fetchone()
         except FAILURES as error:
             if is_undecodable(error):

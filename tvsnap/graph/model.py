@@ -88,7 +88,7 @@ class Edge(Displayed):
             again in one.
         asked: its requests to the network: names that were looked up, and `name:port` for connections, each once.
         grade: the grade that it gave, see `tvsnap.engine.lookup.grades`; None if it does not grade.
-        earliest: the shortest wait, in seconds, after which the call would have found the same.
+        earliest, latest: the shortest and the longest wait, in seconds, after which the call would have found the same.
         times: the modification times of the files that it changed, by path; read only while another execution that
             changed files is recorded, and else None (`Graph.file_times`).
     """
@@ -114,6 +114,7 @@ class Edge(Displayed):
     asked: tuple[str, ...] = ()
     grade: str | None = None
     earliest: float = 0.0
+    latest: float = 0.0
     times: Mapping[str, int] | None = field(default=None, compare=False)
 
     @property

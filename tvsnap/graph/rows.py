@@ -286,8 +286,8 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
     """
     (
         id, state, _, slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked, truncated, quiet_s,
-        output, _, parts, earliest, _, deterministic, created, reason, digest, active, expected, cost, proven, on_host,
-        requests, strain, grade, processor_s, hits, refusals,
+        output, _, parts, earliest, latest, deterministic, created, reason, digest, active, expected, cost, proven,
+        on_host, requests, strain, grade, processor_s, hits, refusals,
     ) = row  # fmt: skip
     if check and expected != checksum(*row[_CHECKED]):
         return None
@@ -326,6 +326,7 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
         tuple(requests.split("\n")) if requests else (),
         grade,
         waited if earliest is None else earliest,
+        waited if latest is None else latest,
     )
 
 

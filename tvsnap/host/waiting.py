@@ -9,9 +9,10 @@ share. Where nothing ran for some time before the call, and nothing would have f
 recorded after each wait within that time: it would have been the same.
 
 A call that changes the state while something runs by itself leads to a state in which that goes on. A rollout that is
-answered, after another wait than that of the record, finds it later there, or earlier, by the difference (`Wait`). So
-the record of such a call serves only for waits that differ by at most the share `SLACK` of the time that the new state
-stays quiet, beside the above; and from then on, an answer must fit with that difference, and without it.
+answered, after another wait than that of the record, finds it later there, or earlier, by the difference (`Lag`). So
+the record of such a call serves only if that difference, with those of the calls before, is at most `SLACK_S` (later)
+or `LATE_S` (earlier) plus the share `SLACK` of the wait and of the time that was left until anything would happen. And
+once what was begun before may have happened in the new state, an answer must fit with the difference, and without it.
 
 The reason. Nothing in a sandbox can distinguish a run in which a call came later by such a time from one in which its
 own background work was faster or slower; on a shared machine this varies from run to run, and a call that has to wait
@@ -29,18 +30,50 @@ LATE_S = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """The seconds for which a rollout has waited in a state.
+class Lag:
+    """How much longer a rollout has waited in earlier states than those by whose records it was answered, in seconds.
 
     Attributes:
-        shortest, longest: the least and the most that counts for a program that runs by itself there, wherever on the
-            rollout's way it was started; see `Lag`.
-        shown: the longest wait of an answer that the rollout has got there; no later answer may be of a shorter one.
+        least, most: for programs that were started in these states; 0 for those started since.
+        due: seconds, from its arrival in the present state, for which none of them does anything, by these records.
     """
 
-    shortest: float = 0.0
-    longest: float = 0.0
+    least: float = 0.0
+    most: float = 0.0
+    due: float = 0.0
+
+    def after(self, waited: float, recorded: float, due: float) -> Lag:
+        """Returns the lag in the next state, if the record of a call after the wait `recorded` led there."""
+        return Lag(min(0.0, waited + self.least - recorded), max(0.0, waited + self.most - recorded), due)
+
+
+NO_LAG = Lag()
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """For how long a rollout has waited in a state.
+
+    Attributes:
+        seconds: since its arrival.
+        lag: what is to be added for programs that were started before.
+        shown: the longest wait, in seconds, of an answer that the rollout has got there; no later answer may be of a
+            shorter one.
+    """
+
+    seconds: float = 0.0
+    lag: Lag = NO_LAG
     shown: float = 0.0
+
+    @property
+    def shortest(self) -> float:
+        """The least that counts for any program, in seconds."""
+        return self.seconds + self.lag.least
+
+    @property
+    def longest(self) -> float:
+        """The most that counts for any program, in seconds."""
+        return self.seconds + self.lag.most
 
     @property
     def passed(self) -> float:
@@ -50,33 +83,20 @@ class Wait:
     @property
     def serving(self) -> tuple[float, float]:
         """The shortest and the longest wait, in seconds, whose answers serve."""
-        return max(alike(self.longest)[0], self.shown), alike(self.shortest)[1]
+        shortest, longest = self._counting
+        return max(alike(longest)[0], self.shown), alike(shortest)[1]
+
+    def until(self, recorded: float) -> float:
+        """Returns the seconds until an answer of the longer wait `recorded` serves."""
+        return max(0.0, (recorded - LATE_S) / (1.0 + SLACK) - self._counting[0])
+
+    @property
+    def _counting(self) -> tuple[float, float]:
+        """The least and the most that counts for any program that may have done something in this state."""
+        return (self.seconds, self.seconds) if self.longest <= self.lag.due else (self.shortest, self.longest)
 
 
 NO_WAIT = Wait()
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """How much longer a rollout has waited in earlier states than those by whose records it was answered, in seconds.
-
-    Attributes:
-        least, most: for programs that were started in these states; 0 for those started since.
-    """
-
-    least: float = 0.0
-    most: float = 0.0
-
-    def wait(self, seconds: float, shown: float = 0.0) -> Wait:
-        """Returns the wait of a rollout that has waited for some seconds in the present state; see `Wait`."""
-        return Wait(seconds + self.least, seconds + self.most, shown)
-
-    def after(self, waited: float, recorded: float) -> Lag:
-        """Returns the lag in the next state, if the record of a call after the wait `recorded` led there."""
-        return Lag(min(0.0, waited + self.least - recorded), max(0.0, waited + self.most - recorded))
-
-
-NO_LAG = Lag()
 
 
 def alike(waited: float) -> tuple[float, float]:
@@ -86,8 +106,3 @@ def alike(waited: float) -> tuple[float, float]:
     """
     part = SLACK * waited
     return max(waited - SLACK_S - part, 1e-9), waited + LATE_S + part
-
-
-def due_in(recorded: float, wait: Wait) -> float:
-    """Returns the seconds until an answer of the wait `recorded` serves a rollout that has waited so far."""
-    return max(0.0, (recorded - LATE_S) / (1.0 + SLACK) - wait.shortest)

@@ -59,7 +59,7 @@ class Wanted:
     def serves(self, other: Wanted) -> bool:
         """Returns whether the result of this call, if it is executed now, may answer another rollout's same call."""
         least, most = other.wait.serving
-        return other.wait.passed <= other.quiet_s or least <= self.wait.longest <= most
+        return other.wait.passed <= other.quiet_s or least <= self.wait.seconds <= most
 
 
 class Claim:

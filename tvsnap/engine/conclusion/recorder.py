@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tvsnap.engine.execution.execution import LONGEST_WAIT, SHORTEST_WAIT, Execution
 from tvsnap.engine.position import Position
 from tvsnap.graph import Edge, Graph, NewEdge, StepRow
-from tvsnap.host.waiting import NO_LAG, SLACK
+from tvsnap.host.waiting import NO_LAG
 from tvsnap.model.calls import next_state
 from tvsnap.model.errors import TvsnapError
 
@@ -158,7 +158,8 @@ class Recorder:
                 edge.reason or "another rollout that made this call at the same time came to another state",
                 edge,
             )
-        course, lag = at.course_after(call), at.lag if _goes_on(execution, aftermath) else NO_LAG
+        due = still[1] - waited if still else 0.0
+        course, lag = at.course_after(call), replace(at.lag, due=due) if _goes_on(execution, aftermath) else NO_LAG
         return (
             Position(after, at.depth + 1, quiet_s=aftermath.quiet_s, since=execution.ended, course=course, lag=lag),
             None,
@@ -216,10 +217,10 @@ def _waits(execution: Execution, aftermath: Aftermath) -> tuple[float, tuple[flo
     """Returns the wait on which a record depends, 0 if on none, and the shortest and the longest that are as good."""
     if not _goes_on(execution, aftermath):
         return execution.waited, execution.alike
-    waited, slack = max(execution.age, SHORTEST_WAIT), SLACK * aftermath.quiet_s
-    quiet = (SHORTEST_WAIT, min(execution.at.quiet_s - execution.result.duration, LONGEST_WAIT))
-    earliest, latest = (execution.alike or (waited, waited)) if execution.waited else quiet
-    return waited, (max(earliest, waited - slack), max(waited, min(latest, waited + slack)))
+    if execution.waited:
+        return execution.waited, execution.alike
+    waited = max(execution.age, SHORTEST_WAIT)
+    return waited, (SHORTEST_WAIT, max(waited, min(execution.at.quiet_s - execution.result.duration, LONGEST_WAIT)))
 
 
 def _wall_clock(moment: float) -> float:

@@ -132,7 +132,7 @@ class Cursor:
 
     @property
     def _wait(self) -> Wait:
-        return self.at.lag.wait(self.waited, self.at.shown)
+        return Wait(self.waited, self.at.lag, self.at.shown)
 
     def make_up_time(self, live: LiveSandbox, pause: Callable[[float], None] = time.sleep) -> None:
         """Waits until the rollout's own sandbox, and the clock that programs read, have caught up with the rollout.
@@ -283,7 +283,8 @@ class Cursor:
         if edge.changed:
             course = at.course_after(edge.call)
             self._not_before -= max(0.0, time.time() - edge.created)  # the age of the state
-            lag = at.lag.after(self.waited, edge.waited) if max(at.quiet_s, edge.quiet_s) < math.inf else NO_LAG
+            goes_on = max(at.quiet_s, edge.quiet_s) < math.inf
+            lag = at.lag.after(self.waited, edge.waited, edge.latest - edge.waited) if goes_on else NO_LAG
             self.stand_at(
                 Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course, lag=lag)
             )
