@@ -20,7 +20,7 @@ from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge
-from tvsnap.host.waiting import NO_LAG, Wait
+from tvsnap.host.waiting import NO_LAG, NO_WAIT, Wait
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.reasons import Why
@@ -132,7 +132,8 @@ class Cursor:
 
     @property
     def _wait(self) -> Wait:
-        return Wait(self.waited, self.at.lag, self.at.shown)
+        at = self.at
+        return NO_WAIT if at.quiet_s == math.inf else Wait(self.waited, at.lag, at.shown)
 
     def make_up_time(self, live: LiveSandbox, pause: Callable[[float], None] = time.sleep) -> None:
         """Waits until the rollout's own sandbox, and the clock that programs read, have caught up with the rollout.
