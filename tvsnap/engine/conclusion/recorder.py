@@ -215,9 +215,7 @@ def _goes_on(execution: Execution, aftermath: Aftermath) -> bool:
 
 def _waits(execution: Execution, aftermath: Aftermath) -> tuple[float, tuple[float, float] | None]:
     """Returns the wait on which a record depends, 0 if on none, and the shortest and the longest that are as good."""
-    if not _goes_on(execution, aftermath):
-        return execution.waited, execution.alike
-    if execution.waited:
+    if execution.waited or not _goes_on(execution, aftermath):
         return execution.waited, execution.alike
     waited = max(execution.age, SHORTEST_WAIT)
     return waited, (SHORTEST_WAIT, max(waited, min(execution.at.quiet_s - execution.result.duration, LONGEST_WAIT)))
