@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Minari 0.5.4: data sets of episodes, filtered, combined, and with values that do not fit
+# Minari 0.5.4: data sets of rollouts (its episodes), filtered, combined, and with values that do not fit
 #
-# Guess: a filtered data set is one of those episodes; actions and observations outside of their spaces, or too many of them, are an error; texts come back.
+# Guess: a filtered data set is one of those rollouts; actions and observations outside of their spaces, or too many of them, are an error; texts come back.
 # Behaviour: `combine_datasets` takes the filtered ones in again, and writes them. Action 99 and 1.7 of Discrete(9), observations beyond their
-# box, more actions than rewards, and an episode that neither ends nor is cut off are stored. Texts come back as texts where a space says so, and as
-# bytes in infos, which may have fewer values than the episode has steps; a None there is an error.
+# box, more actions than rewards, and a rollout that neither ends nor is cut off are stored. Texts come back as texts where a space says so, and as
+# bytes in infos, which may have fewer values than the rollout has steps; a None there is an error.
 . "$(dirname "$0")/common.sh"
 packages minari==0.5.4 gymnasium==1.4.0 numpy==2.4.6 h5py==3.16.0 pillow==12.0.0
 export MINARI_DATASETS_PATH=$work/data
