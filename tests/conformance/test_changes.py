@@ -243,8 +243,8 @@ def test_a_fork_that_was_dumped_whole(
     fork.base = None
     take(local_lab, fork)
     sh(fork, "a=2")
-    info = take_changes(local_lab, fork, is_whole)
     before = float(sh(fork, "cut -d' ' -f1 /proc/uptime"))
+    info = take_changes(local_lab, fork, is_whole)
     later = local_lab.fork(info)
     assert sh(later, "echo $a") == "2\n"
     assert float(sh(later, "cut -d' ' -f1 /proc/uptime")) >= before
