@@ -154,7 +154,7 @@ def test_a_grade_is_that_of_the_rollouts_own_time(tmp_path: Path, first: float, 
 
 
 def test_answers_of_longer_waits_do_not_add_up(tmp_path: Path) -> None:
-    """Eight answers, each of a wait that is longer by a second, would show what happens eight seconds later."""
+    """Eight answers, each of a wait that is longer by a second, would show an event of eight seconds later."""
     with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         for wait, found in ((1.0, "done"), (0.1, "none")):
             with cache.rollout("terminal") as rollout:
@@ -164,7 +164,7 @@ def test_answers_of_longer_waits_do_not_add_up(tmp_path: Path) -> None:
                 assert ask(rollout, LOOK)[0] == found
 
 
-def test_what_is_to_come_much_later_costs_no_hit(tmp_path: Path) -> None:
+def test_an_event_that_is_far_away_costs_no_hit(tmp_path: Path) -> None:
     """An agent's terminal is a program that waits for an hour, at most, whenever it waits."""
     calls = [f"echo {number} > x" for number in range(12)]
     with open_cache(tmp_path, budget=NOT_PARKED) as cache:
@@ -175,7 +175,7 @@ def test_what_is_to_come_much_later_costs_no_hit(tmp_path: Path) -> None:
                 assert ask(rollout, LOOK, 0.0)[0] == "none"
 
 
-def test_slow_rollouts_see_what_comes_after_an_hour(tmp_path: Path) -> None:
+def test_slow_rollouts_see_the_event_of_an_hour_later(tmp_path: Path) -> None:
     """Each difference is small beside an hour, but not their sum."""
     with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         for wait, found in ((1.0, "none"), (300.0, "done")):
@@ -186,7 +186,7 @@ def test_slow_rollouts_see_what_comes_after_an_hour(tmp_path: Path) -> None:
                 assert ask(rollout, LOOK)[0] == found
 
 
-def test_what_was_shown_is_not_taken_back(tmp_path: Path) -> None:
+def test_an_event_that_was_shown_is_not_taken_back(tmp_path: Path) -> None:
     """An answer may be of a slightly longer wait; whatever follows is of a wait at least as long."""
     with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         run(cache, JOB, "pwd")

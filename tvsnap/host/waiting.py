@@ -8,11 +8,11 @@ one that was recorded after a longer wait is given only if that wait was longer 
 share. Where nothing ran for some time before the call, and nothing would have for some time, the answer counts as
 recorded after each wait within that time: it would have been the same.
 
-A call that changes the state while something runs by itself leads to a state in which that goes on. A rollout that is
-answered, after another wait than that of the record, finds it later there, or earlier, by the difference (`Lag`). So
-the record of such a call serves only if that difference, with those of the calls before, is at most `SLACK_S` (later)
-or `LATE_S` (earlier) plus the share `SLACK` of the wait and of the time that was left until anything would happen. And
-once what was begun before may have happened in the new state, an answer must fit with the difference, and without it.
+A call that changes the state while something runs by itself leads to a state in which that goes on. If a rollout is
+answered after another wait than that of the record, the events to come are early or late by the difference (`Lag`). So
+the record of such a call serves only if that difference, with those of the calls before, is at most `SLACK_S` (late)
+or `LATE_S` (early) plus the share `SLACK` of the wait and of the time that was left until anything would happen. And
+once an event that was begun before may have come in the new state, an answer must fit with the difference and without.
 
 The reason. Nothing in a sandbox can distinguish a run in which a call came later by such a time from one in which its
 own background work was faster or slower; on a shared machine this varies from run to run, and a call that has to wait

@@ -290,7 +290,7 @@ class Cursor:
                 Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course, lag=lag)
             )
         elif at.quiet_s < math.inf:
-            # It has waited for the call's own time, too, and has seen what there was then.
+            # It has waited for the call's own time, too, and the next answer is of no earlier moment.
             lasted, shown = edge.result.duration, max(at.shown, edge.earliest)
             since = now - self.waited - lasted
             self.at = replace(at, unshared=None, since=since, shown=shown + lasted if shown else 0.0)
