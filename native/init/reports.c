@@ -63,8 +63,8 @@ static void take_state(const char *text, size_t length) {
     }
     if (guest.nested) forget_nesting(guest.shell, &guest.user);
     guest.nested = false;
-    if (action.kind == RUN && action.unread) { /* if it were fed again, the command would run twice */
-        set_mode(SHELL_RUNNING);
+    if (action.kind == RUN && action.unread) { /* SIGINT interrupted the shell's reading, or came before it */
+        if (set_mode(SHELL_RUNNING)) wake_shell('r', guest.sequence);
     } else if (action.kind == RUN && action.timed_out) {
         action.settled = now_us() + SETTLE_US;
     } else if (action.kind == RUN && action.attempts < 3) { /* also if it was interrupted before it began */

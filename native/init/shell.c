@@ -157,9 +157,9 @@ void want_shell(void) {
     if (!guest.shell && guest.restart_at == INT64_MAX) guest.restart_at = now_us();
 }
 
-/* Gives the waiting shell the command with a number, or hands it to the terminal: programs typed there can see the
- * number, which must then be the same each time. */
-static void wake_shell(char what, unsigned number) {
+/* Gives the waiting shell the command with a number, for the first time (`c`) or once more (`r`), or hands it to the
+ * terminal (`p`): programs typed there can see the number, which must then be the same each time. */
+void wake_shell(char what, unsigned number) {
     char line[32];
     int n = snprintf(line, sizeof line, "%c %u\n", what, number);
     /* Forged reports can make us fill the pipe. */

@@ -103,7 +103,7 @@ def run(sandbox: Sandbox, command: str, timeout: float = TIMEOUT) -> Outcome:
 def usable(sandbox: Sandbox) -> None:
     """Asserts that the sandbox still answers, with output and status of its own."""
     outcome = sandbox.run("echo usable; (exit 5)", timeout=TIMEOUT)
-    assert (outcome.output, outcome.exit_code, outcome.timed_out) == (b"usable\n", 5, False)
+    assert (outcome.output, outcome.exit_code, outcome.timed_out) == (b"usable\n", 5, False), outcome
 
 
 def changed(sandbox: Sandbox, command: str) -> set[str]:

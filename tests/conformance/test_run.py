@@ -349,6 +349,31 @@ def test_timeout_kills_the_calls_processes(reused: Sandbox, command: str) -> Non
     usable(reused)
 
 
+THIEF = """
+import os, signal, sys, time
+shell, count = map(int, sys.argv[1:])
+wake = f"/proc/{shell}/fd/27"
+while not os.path.exists(wake):  # it is closed while a command runs
+    time.sleep(0.01)
+os.kill(shell, signal.SIGSTOP)
+os.read(os.open(wake, os.O_RDONLY), count)
+os.kill(shell, signal.SIGINT)
+os.kill(shell, signal.SIGCONT)
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 100])
+def test_command_that_the_shell_forgot(sandbox: Sandbox, count: int) -> None:
+    """If SIGINT arrives while bash reads a line, bash forgets what it has read of it, as here somebody takes it away."""
+    sandbox.put(THIEF.encode(), "/tmp/thief")
+    run(sandbox, f"setsid python3 /tmp/thief $$ {count} >/dev/null 2>&1 &")
+    assert eventually(lambda: any(process.state == "T" for process in sandbox.processes()))
+    outcome = run(sandbox, "echo a >> /tmp/a; cat /tmp/a; (exit 5)")
+    assert (outcome.output, outcome.exit_code, outcome.timed_out) == (b"a\n", 5, False)
+    assert sh(sandbox, "cat /tmp/a") == "a\n"
+    usable(sandbox)
+
+
 def test_timeout_spares_earlier_jobs(sandbox: Sandbox) -> None:
     job(sandbox, "sleep 1000")
     assert run(sandbox, "cat", timeout=SHORT).timed_out
