@@ -364,7 +364,7 @@ os.kill(shell, signal.SIGCONT)
 
 @pytest.mark.parametrize("count", [1, 2, 3, 100])
 def test_command_that_the_shell_forgot(sandbox: Sandbox, count: int) -> None:
-    """If SIGINT arrives while bash reads a line, bash forgets what it has read of it, as here somebody takes it away."""
+    """SIGINT makes bash forget the part of a line that it has read; here another process takes that part away."""
     sandbox.put(THIEF.encode(), "/tmp/thief")
     run(sandbox, f"setsid python3 /tmp/thief $$ {count} >/dev/null 2>&1 &")
     assert eventually(lambda: any(process.state == "T" for process in sandbox.processes()))
