@@ -8,12 +8,11 @@
 void begin_action(enum action_kind kind, int client, int64_t timeout_us, size_t limit) {
     action.kind = kind;
     action.client = client;
-    action.fed = action.timed_out = action.blocked = action.sampled = action.reported = action.unread =
-        action.shell_lost = false;
+    action.fed = action.timed_out = action.blocked = action.sampled = action.reported = action.shell_lost = false;
     action.exit_code = -1;
-    action.interrupted = 0;
+    action.interrupted = action.enter_again = 0;
     action.sample = 0;
-    action.attempts = 0;
+    action.given = action.not_begun = action.fate = 0;
     action.settled = 0;
     action.started = now_us();
     action.deadline = action.started + timeout_us;

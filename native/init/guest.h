@@ -44,11 +44,11 @@ struct guest {
     int wake;          /* tells it what to do next */
     int report;        /* its reports */
     int command;       /* a memory file with the command's text */
-    unsigned sequence; /* number of its last command, which its reports contain */
+    unsigned sequence; /* how many commands it was given */
+    unsigned report_number; /* of its last report, for which the next order is */
     bool loss_untold;    /* it ended between two calls: the next one must be told that its state is lost */
     bool proven;         /* a shell was ready once, so the image has one */
     bool unready;        /* the last one ended before it was ready */
-    bool nested;         /* it has begun to wait for commands anew, and counts what is around them: see trace_depth.h */
     struct buffer incoming; /* the report that is arriving */
     struct buffer dump;     /* the shell's state after its last call, */
     bool dump_ready;        /* unless it has done something since */
@@ -87,9 +87,10 @@ struct action {
     struct buffer input_data;
     size_t input_at;
 
+    int64_t enter_again; /* RUN: when to look whether the shell has left its prompt; 0: nothing was pressed */
     bool fed;            /* RUN: the shell was given the command */
-    int attempts;        /* RUN: how often */
-    bool unread;         /* RUN: according to its last report, the shell has not read the command yet */
+    int given, not_begun; /* RUN: how often; and how often the shell failed to begin it */
+    int fate;             /* RUN: what has become of it, according to the shell's last report */
     bool reported;       /* RUN: the shell has reported the command's end */
     bool shell_lost;     /* RUN: the shell ended, and its state with it */
     int64_t quiet_until; /* KEYS: done when the terminal has been silent until then */

@@ -1,6 +1,7 @@
 #include "reports.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,6 +14,12 @@
 #include "trace_depth.h"
 
 enum { HEADER_LIMIT = 48 }; /* bytes of a report's first line */
+
+/* What has become of the last command, according to a report: SIGINT may keep the shell from reading it. */
+enum { NOT_READ = 0, HAS_RUN = 1, NOT_BEGUN = 2 };
+
+/* How often a command is given to the shell, and how often the shell may have failed to begin it. */
+enum { MOST_GIVEN = 100, MOST_NOT_BEGUN = 3 };
 
 /* A SIGINT that was sent shortly before the shell reports must still arrive during our command. */
 enum { SETTLE_US = 3000 };
@@ -33,22 +40,27 @@ static void take_header(const char *text, size_t length) {
     memcpy(line, text, length);
     line[length] = 0;
     if (guest.mode == SHELL_IDLE && !set_mode(SHELL_STARTING)) return; /* it was interrupted while it waited */
-    int status, ran, anew;
-    unsigned sequence;
-    action.unread = false;
-    if (sscanf(line, "S%d %d %u %d\n", &status, &ran, &sequence, &anew) != 4) return;
-    if (anew) guest.nested = true;
+    int status, ran;
+    if (sscanf(line, "S%d %d\n", &status, &ran) != 2) return;
     if (action.kind != RUN || !action.fed || action.reported) return;
-    action.unread = !ran && sequence != guest.sequence;
-    if (sequence != guest.sequence) return;
-    if (!ran && !action.timed_out) return;
+    action.fate = ran; /* counted with the state: a header that is not followed by all of it yet comes here again */
+    if (ran != HAS_RUN && !action.timed_out) return;
     action.reported = true;
     action.exit_code = action.timed_out ? -1 : status;
     if (!action.timed_out) finish_action();
 }
 
-/* The shell waits for its next command. */
+/* Returns the length of a state without its last line, the number of the report. */
+static size_t take_number(const char *text, size_t length) {
+    const char *last = memrchr(text, '\n', length);
+    if (!last) return length;
+    guest.report_number = (unsigned)strtoul(last + 1, NULL, 10);
+    return (size_t)(last - text);
+}
+
+/* The shell waits for its next order. */
 static void take_state(const char *text, size_t length) {
+    length = take_number(text, length);
     release(&guest.dump);
     append(&guest.dump, text, length);
     guest.dump_ready = guest.proven = true;
@@ -61,13 +73,11 @@ static void take_state(const char *text, size_t length) {
         shell_attributes(guest.shell, &all, &guest.fresh_kernel);
         shorten_command_line(guest.shell, &guest.user);
     }
-    if (guest.nested) forget_nesting(guest.shell, &guest.user);
-    guest.nested = false;
-    if (action.kind == RUN && action.unread) { /* SIGINT interrupted the shell's reading, or came before it */
-        if (set_mode(SHELL_RUNNING)) wake_shell('r', guest.sequence);
-    } else if (action.kind == RUN && action.timed_out) {
+    if (guest.report_number) forget_nesting(guest.shell, &guest.user);
+    action.not_begun += action.fed && action.fate == NOT_BEGUN;
+    if (action.kind == RUN && action.timed_out) {
         action.settled = now_us() + SETTLE_US;
-    } else if (action.kind == RUN && action.attempts < 3) { /* also if it was interrupted before it began */
+    } else if (action.kind == RUN && action.given < MOST_GIVEN && action.not_begun < MOST_NOT_BEGUN) {
         feed_command();
     } else if (action.kind == RUN && !guest.loss_untold) { /* for example, it has too few descriptors left: replace it */
         static const char why[] = "the shell could not open its output, and was ended\n";
@@ -77,7 +87,8 @@ static void take_state(const char *text, size_t length) {
     if (action.kind == KEYS || anyone_attached()) to_prompt();
 }
 
-/* The shell reports `S<status> <ran> <sequence> <anew>\n` as soon as a command is done, then its state, terminated by a NUL.
+/* The shell reports `S<status> <ran>\n` as soon as a command is done, then its state and `\n<number>`, terminated by a NUL.
+ * The number counts the reports for which it has not taken an order.
  *
  * Commands do not inherit the descriptor but can open it through /proc, so that anything may arrive. What cannot be
  * a report is skipped; there is one read per turn, so that a flood of reports delays nothing else. */

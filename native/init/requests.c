@@ -24,9 +24,9 @@ static void start_run(int client, const struct field *f) {
             answer_text(client, ANSWER_BUSY, "%s", name);
             return;
         }
-        type_keys("\x15\r", 2); /* clear what was typed; Enter brings the shell back to us */
     }
     begin_action(RUN, client, number_of(f[0], MAX_TIME_US), (size_t)number_of(f[1], MAX_OUTPUT));
+    if (guest.mode == SHELL_PROMPT) leave_prompt();
     append(&action.pending, f[2].data, f[2].length);
     remember_processes();
     want_shell();

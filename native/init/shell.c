@@ -157,11 +157,10 @@ void want_shell(void) {
     if (!guest.shell && guest.restart_at == INT64_MAX) guest.restart_at = now_us();
 }
 
-/* Gives the waiting shell the command with a number, for the first time (`c`) or once more (`r`), or hands it to the
- * terminal (`p`): programs typed there can see the number, which must then be the same each time. */
-void wake_shell(char what, unsigned number) {
+/* Orders the waiting shell to run the command (`c`), or to use its terminal (`p`). */
+static void give_order(char what) {
     char line[32];
-    int n = snprintf(line, sizeof line, "%c %u\n", what, number);
+    int n = snprintf(line, sizeof line, "%c%u\n", what, guest.report_number);
     /* Forged reports can make us fill the pipe. */
     if (write(guest.wake, line, (size_t)n) < 0 && errno == EAGAIN) give_shell_up();
 }
@@ -170,16 +169,13 @@ void wake_shell(char what, unsigned number) {
 void feed_command(void) {
     const char *text = action.pending.data ? action.pending.data : "";
     size_t length = action.pending.length;
-    char number[16]; /* behind the command; the shell reads it afterwards, so that no variable shows it meanwhile */
-    size_t digits = (size_t)snprintf(number, sizeof number, "%c%u\n", 0, guest.sequence + 1);
-    if (ftruncate(guest.command, 0) || pwrite(guest.command, text, length, 0) != (ssize_t)length ||
-        pwrite(guest.command, number, digits, (off_t)length) != (ssize_t)digits) {
+    if (ftruncate(guest.command, 0) || pwrite(guest.command, text, length, 0) != (ssize_t)length) {
         refuse_action("the command could not be handed to the shell", errno);
         return;
     }
     lseek(guest.command, 0, SEEK_SET);
-    guest.sequence++;
-    action.attempts++;
+    guest.sequence += !action.fed;
+    action.given++;
     if (!keep_output_fifo() && (errno == ENOSPC || errno == EDQUOT)) {
         refuse_action("nothing could take the command's output", errno);
         return;
@@ -189,12 +185,12 @@ void feed_command(void) {
     if (!set_mode(SHELL_RUNNING)) return;
     action.fed = true;
     guest.dump_ready = false;
-    wake_shell('c', guest.sequence);
+    give_order('c');
 }
 
 /* Lets an idle shell use its terminal. */
 void to_prompt(void) {
     if (guest.mode != SHELL_IDLE || !set_mode(SHELL_PROMPT)) return;
     guest.dump_ready = false;
-    wake_shell('p', 0);
+    give_order('p');
 }

@@ -16,6 +16,5 @@ void close_shell_ends(void);
 void give_shell_up(void);
 void feed_command(void);
 void to_prompt(void);
-void wake_shell(char what, unsigned number);
 
 #endif

@@ -82,6 +82,20 @@ bool shell_has_terminal(void) {
     return ioctl(guest.master, TIOCGPGRP, &group) == 0 && (group == guest.shell || !group_lives(group));
 }
 
+/* Whether the shell edits a line: it takes the terminal's characters one by one. */
+static bool edits_line(void) {
+    struct termios modes;
+    return shell_has_terminal() && tcgetattr(guest.master, &modes) == 0 && !(modes.c_lflag & ICANON);
+}
+
+/* Clears what was typed at the prompt and presses Enter, which brings the shell back to us. SIGINT makes readline forget
+ * keys: so this is called until it has done so, and presses Enter again if the shell still edits a line. */
+void leave_prompt(void) {
+    enum { AGAIN_US = 1000000 };
+    if (!action.enter_again || edits_line()) type_keys("\x15\r", 2);
+    action.enter_again = now_us() + AGAIN_US;
+}
+
 /* Finds the command line of the terminal's foreground program. */
 void foreground_name(char *out, size_t room) {
     pid_t group = 0;

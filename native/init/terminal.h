@@ -15,6 +15,7 @@ bool has_seen_all(const struct client *c);
 void show_terminal(int client);
 void put_terminal_back(const void *shown, size_t length, uint64_t count, unsigned sequence);
 bool shell_has_terminal(void);
+void leave_prompt(void);
 void foreground_name(char *out, size_t room);
 
 #endif

@@ -16,6 +16,9 @@ enum {
     SHELL_GRACE_MS = 1500,    /* and SIGKILL for the shell, whose state is lost then */
 };
 
+/* Whether the shell was to leave its prompt, and has not. */
+static bool is_to_enter(void) { return action.kind == RUN && guest.mode == SHELL_PROMPT && !action.timed_out; }
+
 void check_time(void) {
     if (!guest.shell && now_us() >= guest.restart_at) restart_shell();
     int64_t now = now_us();
@@ -34,6 +37,7 @@ void check_time(void) {
         if (now >= action.deadline || (typed && now >= action.quiet_until)) finish_action();
         return;
     }
+    if (is_to_enter() && now >= action.enter_again) leave_prompt();
     if (!action.sampled && now >= action.half) {
         action.sampled = true;
         action.sample = sleeping_time();
@@ -86,6 +90,7 @@ int next_wakeup_ms(void) {
     else if (action.timed_out) at = action.settled ? action.settled : now + 10000;
     else if (!action.sampled) at = action.half < action.deadline ? action.half : action.deadline;
     else at = action.deadline;
+    if (is_to_enter() && action.enter_again < at) at = action.enter_again;
     if (!guest.shell && guest.restart_at < at) at = guest.restart_at;
     if (rest_ends() < at) at = rest_ends();
     if (at == INT64_MAX) return -1;

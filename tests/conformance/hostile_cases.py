@@ -244,7 +244,8 @@ TAMPERING: dict[str, tuple[Step, ...]] = {
         KEPT,
     ),
     "readonly variables of the loop": (
-        bash("readonly __tvsnap_s __tvsnap_m __tvsnap_n __tvsnap_c", f".*was ended\n{ENDED}", 137),
+        bash("readonly __tvsnap_s __tvsnap_m __tvsnap_c"),
+        bash("echo on", f".*was ended\n{ENDED}", 137),
         FRESH,
     ),
     "functions of the loop": (

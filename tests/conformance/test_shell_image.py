@@ -75,7 +75,7 @@ PROBES = (
     "echo ${m[@]} ${!m[@]} ${q[@]} ${!q[@]}; type f g; f one two; g; greet",
     "bash -c 'shopt -p; set +o; ulimit -n; umask; env; type f'",
     "x=5; n=2+3; u=Up; l=Up; echo $x $n $u $l; (r=1); echo $?",
-    "declare -p __tvsnap_n",
+    "declare -p __tvsnap_l",
 )  # fmt: skip
 
 

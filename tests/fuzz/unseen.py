@@ -174,7 +174,7 @@ def _shared_memory(d: str, r: Random) -> Parts:
 
 
 def _variables_of_ours(d: str, r: Random) -> Parts:
-    typed = Step("keys", {"keys": "clear; set | grep ^__tvsnap_n\n", "wait": 1.0})
+    typed = Step("keys", {"keys": "clear; set | grep ^__tvsnap_l\n", "wait": 1.0})
     return ["ls / > /dev/null", "cat /etc/hostname"], ["declare -p | grep __tvsnap", "set | grep ^__tvsnap", typed]
 
 

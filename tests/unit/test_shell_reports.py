@@ -21,7 +21,7 @@ declare -a FUNCNAME
 declare -- IFS=$' \t\n'
 declare -i SECONDS="5"
 declare -- _="true"
-declare -- __tvsnap_n="4"
+declare -- __tvsnap_l="4"
 declare -- __tvsnap_o="5 1790000000"
 declare -- text="a
 declare -- _=\"b\"
