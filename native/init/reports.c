@@ -66,6 +66,7 @@ static void take_state(const char *text, size_t length) {
     guest.dump_ready = guest.proven = true;
     guest.unready = false;
     if (!set_mode(SHELL_IDLE)) return;
+    lseek(guest.command, 0, SEEK_SET); /* for the next; and the waiting shell looks the same after each */
     if (guest.out_reader < 0) open_output();
     if (!guest.once_ready) {
         guest.once_ready = true;

@@ -173,7 +173,6 @@ void feed_command(void) {
         refuse_action("the command could not be handed to the shell", errno);
         return;
     }
-    lseek(guest.command, 0, SEEK_SET);
     guest.sequence += !action.fed;
     action.given++;
     if (!keep_output_fifo() && (errno == ENOSPC || errno == EDQUOT)) {
