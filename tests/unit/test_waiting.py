@@ -318,6 +318,23 @@ def test_forks_where_something_runs_are_made_from_one_snapshot(tmp_path: Path) -
             assert [fork._engine.has_sandbox for fork in forks] == [True] * 3
 
 
+@pytest.mark.parametrize(("at_fork", "later"), [(30.0, 0.0), (21.0, 9.0), (5.0, 25.0)])
+def test_what_came_by_itself_is_a_state_of_its_own_in_a_fork(tmp_path: Path, at_fork: float, later: float) -> None:
+    """Also what had come when the fork was made, and what comes between that and its first call."""
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache, cache.rollout("terminal") as rollout:
+        ask(rollout, JOB)
+        rollout._engine.reach()
+        before, cursor = rollout.state, rollout._engine._cursor
+        cursor.at = cursor.at.pass_time(at_fork)
+        rollout._engine.reach()
+        with rollout.fork(1) as (fork,):
+            assert (live := fork._engine._own._live) is not None
+            live.let_run(live.age() + later)  # as if that had passed
+            fork._engine._cursor.at = fork._engine._cursor.at.pass_time(later)
+            assert ask(fork, LOOK) == ("done", "executed")
+            assert fork.state != before
+
+
 def test_what_came_by_itself_is_a_state_of_its_own(tmp_path: Path) -> None:
     """The call that found it changed nothing, and yet leads on: the rollout goes on from what it was shown."""
     with open_cache(tmp_path, budget=NOT_PARKED) as cache:

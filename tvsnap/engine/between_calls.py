@@ -151,7 +151,25 @@ class BetweenCalls:
         if live is None:
             return []
         with self._looking_again(live):
-            return self._services.acquirer.fork_beside(live, self._recipe, n)
+            forks = self._services.acquirer.fork_beside(live, self._recipe, n)
+            for fork in forks:
+                self._look_at_fork(fork, live)
+            return forks
+
+    def _look_at_fork(self, fork: LiveSandbox, live: LiveSandbox) -> None:
+        """Determines with which observation the next call in a fork is compared, if something runs by itself.
+
+        It must be one from before anything happened in the state, so that the next call leads to another one otherwise.
+        """
+        on_arrival = live.observation
+        if on_arrival is None or not on_arrival.active:
+            return
+        fork.observation = on_arrival
+        with contextlib.suppress(InfrastructureError):  # the next call raises it
+            if live.age() < on_arrival.quiet_s:
+                observation = self._environment.observe(fork.sandbox)
+                if live.age() < on_arrival.quiet_s:  # processes of a fork never look like those that it was made of
+                    fork.observation = observation
 
     def fork_unlike_others(self, n: int = 1) -> list[LiveSandbox]:
         """Returns forks of the sandbox if no other sandbox would do for the position; none if another would."""
