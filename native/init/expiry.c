@@ -6,7 +6,7 @@
 
 #include "proc.h"
 
-enum { TRIES = 5, BRIEFLY_NS = 100000 };
+enum { TRIES = 5, BRIEFLY_NS = 20000, LONGEST_NS = 100000 }; /* for which a reading may take */
 enum { GRAIN_NS = 20000000 };    /* timers that differ by less count as equal */
 enum { FIRST_ALARM_CLOCK = 8 };  /* these wake a sleeping machine, and are otherwise like the clocks of the same name */
 
@@ -29,6 +29,7 @@ static long long value_of(const char *text, const char *name, long long *second)
 bool find_expiry(pid_t pid, const char *number, uint64_t *expiry) {
     static const clockid_t alarms[] = {CLOCK_REALTIME, CLOCK_BOOTTIME};
     char name[64], text[2048];
+    long long shortest = LONGEST_NS;
     int clock;
     snprintf(name, sizeof name, "fdinfo/%.20s", number);
     for (int i = 0; i < TRIES; i++) {
@@ -41,8 +42,10 @@ bool find_expiry(pid_t pid, const char *number, uint64_t *expiry) {
         long long after = now_ns(clock);
         left = value_of(text, "it_value:", &rest);
         left = left * 1000000000 + rest;
+        if (left && after - before >= shortest) continue;
         *expiry = left ? (uint64_t)((before + after) / 2 + left) / GRAIN_NS : 0;
-        if (!left || after - before < BRIEFLY_NS) return true;
+        shortest = after - before;
+        if (!left || shortest < BRIEFLY_NS) return true;
     }
-    return false;
+    return shortest < LONGEST_NS;
 }

@@ -177,6 +177,9 @@ CUT_SHORT = {
     "send": "a, b = socket.socketpair(); done(a.send(bytes(10 ** 7)))",
     "sendmsg": "a, b = socket.socketpair(); done(a.sendmsg([bytes(10 ** 7)]))",
     "recv of all": "a, b = socket.socketpair(); b.send(b'abc'); done(a.recv(10, socket.MSG_WAITALL))",
+    "connect": "a, b, c = (socket.socket(socket.AF_UNIX) for _ in range(3)); a.bind(chr(0) + 'a'); a.listen(0); "
+    "b.connect(chr(0) + 'a'); c.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bytes([99] + 15 * [0])); "
+    "done(c.connect(chr(0) + 'a'))",
     "read of several keys": TERMINAL
     + "modes[6][termios.VMIN] = 5; its(modes); os.write(a, b'abc'); done(os.read(b, 9))",
 }
@@ -226,6 +229,6 @@ def waiting(sandbox: Sandbox, call: str) -> None:
     program = f"import os, socket\ndef done(result): open('done', 'w').write(repr(result))\n{call}"
     sandbox.write_file("/app/waits.py", program.encode())
     sh(sandbox, "python3 waits.py &")
-    blocked = ("0", "1", "44", "45", "46")
+    blocked = ("0", "1", "42", "44", "45", "46")
     eventually(lambda: sh(sandbox, "cat /proc/$!/syscall").partition(" ")[0] in blocked)
     eventually(lambda: sh(sandbox, "cat /proc/$!/stat").rpartition(")")[2].split()[0] == "S")

@@ -44,6 +44,7 @@ _CUT_SHORT: dict[str, tuple[Callable[[_Arguments], bool], str]] = {
     "recvmsg": (_waits_for_all(2), _READS),
     "recvmmsg": (lambda _: True, _READS),
     **dict.fromkeys(("io_getevents", "io_pgetevents"), (lambda _: True, "waits for asynchronous input and output")),
+    "connect": (lambda _: True, "waits for a connection"),  # with SO_SNDTIMEO, it fails with EINTR (signal(7))
 }
 
 
