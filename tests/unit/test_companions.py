@@ -305,7 +305,11 @@ def test_forks_that_find_no_room_begin_without_a_sandbox(tmp_path: Path, monkeyp
             assert sum(fork._engine.has_sandbox for fork in forks) <= 3
 
 
-def test_one_that_found_no_room_does_not_take_the_place_of_a_later_one(cache: Cache) -> None:
+def test_one_that_found_no_room_does_not_take_the_place_of_a_later_one(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(companions, "PATIENCE", 3600.0)  # the later one waits for as long as this takes
+
     class Crowded:
         def lacks_sandbox(self, _: str) -> bool:
             return True

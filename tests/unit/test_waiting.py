@@ -328,7 +328,8 @@ def test_what_came_by_itself_is_a_state_of_its_own_in_a_fork(tmp_path: Path, at_
         cursor.at = cursor.at.pass_time(at_fork)
         rollout._engine.reach()
         with rollout.fork(1) as (fork,):
-            assert (live := fork._engine._own._live) is not None
+            live = fork._engine._own._live
+            assert live is not None
             live.let_run(live.age() + later)  # as if that had passed
             fork._engine._cursor.at = fork._engine._cursor.at.pass_time(later)
             assert ask(fork, LOOK) == ("done", "executed")
